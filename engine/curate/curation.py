@@ -198,7 +198,11 @@ class Curation:
         work = cls(llm, plan, queries, requests, calls, suspected, scored, free, evidence.answered, steps)
         if (begun := work._stopped()) is None:
             return work
-        return replace(work, begun=begun, steps=planned(begun, expected, methods, command))
+        steps = planned(begun, expected, methods, command)
+        if steps:  # the step that was stopped has made some of its calls
+            more = sum(step.calls for step in steps) - max(0, calls - spent_in_all(llm.workspace, begun).calls)
+            steps[0] = replace(steps[0], calls=max(0, steps[0].calls - max(0, more)))
+        return replace(work, begun=begun, steps=steps)
 
     @property
     def visible(self) -> VisibleGain:
@@ -250,10 +254,14 @@ class Curation:
                 judge = None if name.split(" at ")[0] == llm.name.split(" at ")[0] else judges(llm.settings)
                 asked = budget.at(price_of(judge)) if judge else budget
                 asked.spend(part.calls, part.tokens_in, part.tokens_out)
-            budget.spend(max(0, state.calls - budget.calls), 0, 0)  # calls that gave no answer
+            budget.spend(max(0, max(state.calls, state.spent) - budget.calls), 0, 0)  # calls that gave no answer
             llm.report(Event(TASK, 0, None, _begins(state, budget.calls)))
             telling = _with_spending(llm.report, budget, self.calls, self.plan.max_cost)
-            replace(self, llm=replace(llm, report=telling))._carry_out(state, budget)
+            try:
+                replace(self, llm=replace(llm, report=telling))._carry_out(state, budget)
+            finally:
+                if (last := kept(workspace)) is not None:
+                    keep(workspace, replace(last, spent=budget.calls))
             spent = Spent(budget.calls, budget.tokens_in, budget.tokens_out)
             priced = llm.judge is None or llm.judge.price is not None
             report = replace(

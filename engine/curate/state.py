@@ -60,6 +60,7 @@ class Progress:
     was begun or gone on with; the answers that they asked for are its own. ``before`` was measured on so many
     ``queries``; 0 if a gain on others was added. ``pool``: the `active_digest` that the run left, and ``disturbed``:
     somebody else has changed it since. ``probed``: calls that probed the LLM before the first step, which counts them.
+    ``spent``: all calls up to where it was stopped, those without an answer, too.
     """
 
     key: dict[str, Any]
@@ -81,6 +82,7 @@ class Progress:
     pool: str = ""
     disturbed: bool = False
     probed: int = 0
+    spent: int = 0
 
     @property
     def held(self) -> Pending | None:
@@ -321,10 +323,10 @@ def spent_by(workspace: Workspace, state: Progress) -> dict[str, Spent]:
 
 
 def spent_in_all(workspace: Workspace, state: Progress) -> Spent:
-    """The same together; with calls that gave no answer, what its steps have counted."""
+    """The same together; with calls that gave no answer, what its steps have counted, and it when it was stopped."""
     each = spent_by(workspace, state).values()
     made, *tokens = (sum(getattr(one, name) for one in each) for name in ("calls", "tokens_in", "tokens_out"))
-    return Spent(max(made, state.calls), *tokens)
+    return Spent(max(made, state.calls, state.spent), *tokens)
 
 
 def report_of(workspace: Workspace, run: int, state: Progress, spent: Spent) -> CurationReport:

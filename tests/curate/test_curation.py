@@ -148,6 +148,25 @@ def test_a_run_that_was_stopped_goes_on_and_pays_nothing_twice(world: Workspace,
     assert steps[0] == steps[1], "where it was stopped decides nothing"
 
 
+class _Wordless(Gullible):
+    """Gives no answer to every other prompt, and is paid for it."""
+
+    def _answer(self, request: Request) -> Result:
+        answer = super()._answer(request)
+        return answer if len(self.asked) % 2 else Failure("refusal", "refused")
+
+
+def test_calls_without_an_answer_count_when_a_run_goes_on_and_its_plan_is_of_what_is_left(world: Workspace) -> None:
+    first, budget = _Wordless(CancelToken(), 100), Budget(600)
+    with pytest.raises(Cancelled):
+        _curation(world, 600, first).ask(budget)
+    begun, second = _curation(world, 600), _Wordless()
+    assert begun.begun and begun.begun.spent == budget.calls >= 100
+    assert begun.cost().to_ask == sum(step.calls for step in begun.steps) == 600 - budget.calls
+    done = _curation(world, 600, second).ask(Budget(600))
+    assert len(first.asked) + len(second.asked) <= 600 and done.calls == len(first.asked) + len(second.asked)
+
+
 def test_calls_that_probed_the_llm_are_counted_though_the_run_was_killed_before_its_first_step(
     world: Workspace,
 ) -> None:
@@ -159,7 +178,7 @@ def test_calls_that_probed_the_llm_are_counted_though_the_run_was_killed_before_
         begun.ask(budget)
     stopped = state.kept(world)
     assert stopped is not None and stopped.probed == 4
-    state.keep(world, replace(stopped, probed=-1000))  # a stranger's
+    state.keep(world, replace(stopped, probed=-1000, spent=-1000))  # a stranger's
     token, forged = CancelToken(), Budget(600)
     resumed = _curation(world, 600, Gullible(token))
     token.cancel()
