@@ -85,7 +85,8 @@ TOGETHER = 1 << 25
 @dataclass(frozen=True, slots=True)
 class Changes:
     """How many rows were added, retired and revived, how many ``moved`` to another split, and how many of these were
-    ``released``: queries before, rows of the pool now; how many corrections ``lapsed``."""
+    ``released``: queries before, rows of the pool now; how many corrections ``lapsed``; the ids of rows that say
+    something new and ``stay`` pruned."""
 
     added: int = 0
     retired: int = 0
@@ -93,6 +94,7 @@ class Changes:
     moved: int = 0
     released: int = 0
     lapsed: int = 0
+    stay: tuple[str, ...] = ()
 
 
 def merge(
@@ -346,7 +348,19 @@ def _apply(con: duckdb.DuckDBPyConnection, staging: Path, names: list[str]) -> C
     added = columns.numbers(con, "SELECT row FROM added")
     con.execute("DROP TABLE before; DROP TABLE same; DROP TABLE added")
     lapsed = carry_over(con, gone, np.concatenate([back, added]), columns.now())
-    return Changes(int(added.size), int(gone.size), int(back.size), moved, released, lapsed)
+    stay = con.execute(
+        """
+        SELECT a.id FROM demonstrations a JOIN demonstrations o USING (id) LEFT JOIN outputs_as_read r ON r.row = o.row
+          JOIN decisions d ON d.scope = 'demonstration' AND d.target = a.id
+         WHERE a.row IN (SELECT unnest($1)) AND o.row IN (SELECT unnest($2)) AND a.row IN (SELECT row FROM pruned)
+           AND (a.input, a.output) <> (o.input, coalesce(r.output, o.output)) AND d.batch NOT IN (FROM undone)
+         GROUP BY a.id HAVING arg_max(d.action, d.seq) = 'prune' ORDER BY a.id
+        """,
+        [added.tolist(), gone.tolist()],
+    ).fetchall()
+    return Changes(
+        int(added.size), int(gone.size), int(back.size), moved, released, lapsed, tuple(name for (name,) in stay)
+    )
 
 
 def _together(files: Sequence[Path]) -> Iterator[list[str]]:
@@ -674,6 +688,7 @@ def _report(
         warnings=(
             *_released(changes),
             *_lapsed(changes),
+            *_staying(changes),
             *_unnamed_labels(con, files),
             *_not_utf8(staged, files),
         ),
@@ -694,6 +709,19 @@ def _lapsed(changes: Changes) -> Iterator[str]:
     if changes.lapsed:
         lapse = counted(changes.lapsed, "correction", "no longer stands", "no longer stand")
         yield f"{lapse}: the files say something new about the rows"
+
+
+NAMED = 5
+"""Ids in a suggested command."""
+
+
+def _staying(changes: Changes) -> Iterator[str]:
+    """A line if rows are still pruned that files say something new about."""
+    if changes.stay:
+        still = counted(len(changes.stay), "pruned row", "has changed and stays", "have changed and stay")
+        names = " ".join(f"--demo {quote(name)}" for name in changes.stay[:NAMED])
+        first = f"the first {NAMED}: " if len(changes.stay) > NAMED else ""
+        yield f"{still} pruned: {first}icl-curate restore {names}"
 
 
 def _not_utf8(staged: Staged, files: Sequence[IndexedFile]) -> Iterator[str]:

@@ -278,6 +278,20 @@ def test_a_correction_stands_where_only_metadata_changes_and_one_that_lapses_is_
         assert (_outputs(workspace)["r"] == "PARIS") == (row["output"] != "Cuzco" and "context" not in row)
 
 
+def test_a_pruned_row_that_changes_in_its_file_stays_pruned_and_that_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "pool.jsonl"
+    workspace = _put(path, FRANCE)
+    decide(workspace, "prune", "demonstration", ["r"])
+    for row, told in ((FRANCE | {"year": 1}, False), (PERU, True), (PERU, False)):
+        path.write_text("".join(json.dumps(each) + "\n" for each in (row, SOUND[0])), encoding="utf-8")
+        plan = IndexPlan(paths=(str(path),))
+        for warnings in (dry_run_index(workspace.path, plan).warnings, index_pool(workspace, plan).warnings):
+            assert warnings == ("1 pruned row has changed and stays pruned: icl-curate restore --demo r",) * told
+    decide(workspace, "keep", "demonstration", ["r"])
+    path.write_text(json.dumps(FRANCE) + "\n")
+    assert not index_pool(workspace, IndexPlan(paths=(str(path),))).warnings
+
+
 def test_undo_and_redo_reach_rows_that_are_out_of_the_pool(tmp_path: Path) -> None:
     path = tmp_path / "pool.jsonl"
     workspace = _put(path, FRANCE)
