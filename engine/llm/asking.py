@@ -204,7 +204,7 @@ def request_for(prompt: Prompt, settings: Settings, capabilities: Capabilities) 
 def scores(settings: Settings, capabilities: Capabilities) -> bool:
     """Whether choices are scored: where the setting says so, or leaves it open and the prompt that is served is."""
     able = {"score": capabilities.scoring, "auto": capabilities.scores_served, "generate": False}[settings.answers]
-    return able and settings.endpoint != "chat"
+    return able and not (settings.endpoint == "chat" and destination(settings))
 
 
 def sampling_of(settings: Settings) -> Sampling:

@@ -56,7 +56,7 @@ def call_key(identity: Mapping[str, Any], request: Request) -> bytes:
         content["written"] = [prompt.form.write(choice) for choice in prompt.choices]
     if sampling.response_format:
         content["response_format"] = sampling.response_format
-    if prompt.one_line and not (prompt.reasons or request.score):  # a local model stops at the end of the line
+    if prompt.one_line and not request.score and not (prompt.reasons and _ends_lines(identity)):
         content["one_line"] = True
     return hashlib.blake2b(canonical(content).encode("ascii"), digest_size=16).digest()
 
@@ -64,10 +64,15 @@ def call_key(identity: Mapping[str, Any], request: Request) -> bytes:
 def other_key(identity: Mapping[str, Any], request: Request) -> bytes | None:
     """The key that the same request has if its answer is one line for only one of two readers; None for an LLM that
     stops at the end of the line, or where options are scored. To a server or a program it is the same request."""
-    if request.score or identity.get("backend") not in ("openai", "program"):
+    if request.score or _ends_lines(identity):
         return None
     prompt = replace(request.prompt, one_line=not request.prompt.one_line)
     return call_key(identity, replace(request, prompt=prompt))
+
+
+def _ends_lines(identity: Mapping[str, Any]) -> bool:
+    """Whether the LLM stops at the end of the line where an answer is one, and gives no reasons before it."""
+    return identity.get("backend") not in ("openai", "program")
 
 
 def label(backend: Backend) -> str:

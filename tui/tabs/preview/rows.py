@@ -255,9 +255,10 @@ class Question:
         lines = Text.assemble(text, answer).wrap(console, width)
         if len(lines) > count:
             answer, whole = shortened(answer, width // 2), text.wrap(console, width)
-            lines = whole[:count]
-            last = Text.assemble(lines[-1], " …" if len(whole) > count else "")
-            lines[-1] = shortened(last, width - answer.cell_len).append_text(answer)
+            *kept, last = whole[:count]
+            last = shortened(Text.assemble(last, " …" if len(whole) > count else ""), width - answer.cell_len)
+            yield from (*kept, last.append_text(answer))
+            return
         yield Text("\n").join(lines)
 
 
