@@ -73,8 +73,8 @@ def redo(
 
 
 def relabel(
-    name: Annotated[str, typer.Argument(metavar="[ID", help="Id of the demonstration.", show_default=False)] = "",
-    output: Annotated[str, typer.Argument(metavar="OUTPUT]", help="Its correct output.", show_default=False)] = "",
+    name: Annotated[str, typer.Argument(metavar="ID", help="Id of the demonstration.", show_default=False)] = "",
+    output: Annotated[str, typer.Argument(metavar="OUTPUT", help="Its correct output.", show_default=False)] = "",
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     corrections: Annotated[
         str | None, typer.Option("--from", help="File with the columns id and output, instead of ID and OUTPUT.")

@@ -16,7 +16,7 @@ from .shown import Shown
 
 WORKSPACE = ".icl-curate"
 """The folder of the workspace, unless another one is named."""
-MAP = r"--map (?:'(?:[^']*::)?(\w+)=([^']+)'|(?:[^' ]*::)?(\w+)=([^' ,]+))"
+MAP = r"--map (?:'(?:[^']*::)?(\w+)=([^']+)'|(?:[^' ]*::)?(\w+)=([^' ,)]+))"
 IN_PYTHON: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (rf"{MAP}(?: {MAP})*", lambda match: _mapping(match[0])),
     (r"--sweep (\S+=[\d,]*\d)", r'sweep="\1"'),

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, SupportsFloat
 
 from ..base.code import failing, imported
-from ..base.errors import CurateError, UsageError
+from ..base.errors import CurateError, UsageError, did_you_mean
 from ..pool.answers import bleu, exact_match, is_correct, meaning, rouge_l, token_f1
 from ..pool.display import display_line
 from ..pool.open_answers import answer_key, canonical, final_of, number_of, quantity_of
@@ -280,7 +280,10 @@ def metric_named(name: str, least: float | None = None) -> Metric:
             kind.key(parameter),
         )
     if ":" not in name:
-        raise UsageError(f"unknown metric '{name}'", f"use {', '.join([*METRICS, *JUDGES])} or module:function")
+        names = [*METRICS, *JUDGES]
+        raise UsageError(
+            f"unknown metric '{name}'{did_you_mean(name, names, ',')}", f"use {', '.join(names)} or module:function"
+        )
     return Metric(name, _own(name), least=LEAST if least is None else least)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..base.code import failing, imported
-from ..base.errors import CurateError, UsageError
+from ..base.errors import CurateError, UsageError, did_you_mean
 from ..pool.display import display_line
 from ..pool.open_answers import final_of, number_text, quantity_of
 from ..pool.prompts import CUES, IS, letter_of
@@ -129,9 +129,15 @@ def reader_named(name: str) -> Reader:
     if kind == "regex" and rest:
         return Reader(name, _expression(rest))
     if not rest:
-        names = ", ".join(["auto", *READERS, "json", "json:PATH", "regex:PATTERN"])
-        raise UsageError(f"unknown reader '{name}'", f"use {names} or module:function")
-    own = imported(name, "reader")
+        names = ["auto", *READERS, "json", "json:PATH", "regex:PATTERN"]
+        meant = did_you_mean(name, names, ",")
+        raise UsageError(f"unknown reader '{name}'{meant}", f"use {', '.join(names)} or module:function")
+    try:
+        own = imported(name, "reader")
+    except UsageError as error:
+        if meant := did_you_mean(kind, ("json", "regex")).replace("'?", f":{rest}'?"):
+            raise UsageError(f"{error.what}{meant}", error.fix) from error
+        raise
 
     def find(reply: str, choices: Sequence[str]) -> str | None:
         try:

@@ -32,7 +32,7 @@ def fixed_rows(view: PoolView) -> Int64s:
     if view not in _loaded:
         done = runs.finished(view.workspace, KIND)
         if not done:
-            raise UsageError("no fixed set has been chosen yet", "icl-curate train fixed -k 8")
+            raise UsageError("no fixed set has been chosen yet", "icl-curate train fixed")
         latest = max(done, key=lambda run: (run.llm == view.settings.llm, run.run))
         try:
             chosen = np.array([int(shot["row"]) for shot in latest.summary["metrics"]["shots"]], np.int64)

@@ -136,7 +136,7 @@ def share_changes(
         low, high = difference_interval(a, asked, b, compared, level)
         if low > 0 or high < 0:
             changes.append(ShareChange(names[i], a / asked, b / compared, a / asked - b / compared, low, high))
-    return tuple(sorted(changes, key=lambda each: -abs(each.difference))[:most])
+    return tuple(sorted(changes, key=lambda each: (-abs(each.difference), each.name))[:most])
 
 
 def difference_interval(a: int, n: int, b: int, m: int, level: float = 0.95) -> tuple[float, float]:

@@ -28,6 +28,7 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pool:
     [
         ("--map input=COLUMN --map output=COLUMN", 'map={"input": "COLUMN", "output": "COLUMN"}'),
         ("give --map 'input={a}, {b}'", 'give map={"input": "{a}, {b}"}'),
+        ("(--map context=passage)", '(map={"context": "passage"})'),
         ("--epsilon 0.05 --delta 0.05", "epsilon=0.05 delta=0.05"),
         ("unknown field 'x' in --map", "unknown field 'x' in map"),
         ("--format csv|json", 'format="csv|json"'),

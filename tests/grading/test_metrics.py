@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import CurateError, UsageError
 from icl_curate.engine.grading.metrics import METRICS, metric_for, metric_named
+from icl_curate.engine.grading.readers import reader_named
 from icl_curate.engine.pool.records import Query, Task
 
 OPEN = Task("open")
@@ -208,6 +209,14 @@ def test_an_error_of_the_users_own_function_is_one_line_with_its_place(monkeypat
 def test_right_is_what_reaches_the_least() -> None:
     assert metric_named("f1").is_right(0.5) and not metric_named("f1", 0.8).is_right(0.5)
     assert not metric_named("accuracy", 0.5).is_right(0.5)
+
+
+def test_what_is_misspelt_is_told() -> None:
+    for named, name, meant in (
+        (metric_named, "jsn-f1", "json-f1"), (reader_named, "lien", "line"), (reader_named, "jsn:item", "json:item"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match=f"did you mean '{meant}'"):
+            named(name)
 
 
 @pytest.mark.parametrize(

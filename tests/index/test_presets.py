@@ -337,6 +337,8 @@ def test_a_folder_as_the_hub_has_them(tmp_path: Path, card: str | None, split: t
     if split is None:
         with pytest.raises(UsageError, match="reviews is a directory"):
             index_pool(workspace, IndexPlan(paths=(str(tmp_path / "reviews"),), encoder=None))
+        for name in "abc":  # which are no rows
+            (tmp_path / "reviews" / "data" / f"{name}.safetensors").touch()
         with pytest.raises(UsageError, match="data is a directory") as refused:
             index_pool(workspace, IndexPlan(paths=(str(tmp_path / "reviews" / "data"),), encoder=None))
         assert refused.value.fix.endswith("data/*.parquet'"), "what its files end in"

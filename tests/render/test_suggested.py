@@ -95,6 +95,8 @@ def test_commands_say_it(tmp_path: Path, run: Run) -> None:
     assert f"icl-curate evaluate {where} --llm offline; icl-curate report {where} OUT.html" in done.out
     assert f"undo a decision: icl-curate undo {where}" in done.out
     assert f"next: icl-curate evaluate {where} --split validation" in run("status", "-w", workspace.path).out
+    evaluated = run("evaluate", "-m", "fixed,bm25", "-k", 4, "--split", "validation", "-w", workspace.path).err
+    assert f"icl-curate train fixed {where} -k 4" in evaluated
     assert f"fix: icl-curate sources {where}" in run("prune", "--source", "no such", "-w", workspace.path).err
 
 

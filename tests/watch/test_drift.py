@@ -86,6 +86,12 @@ def test_only_shares_that_changed_beyond_chance_are_named_largest_first() -> Non
     assert share_changes(names, now, 300, before * 0, 0) == ()
 
 
+def test_equal_changes_are_in_the_order_of_their_names() -> None:
+    for names in ("ab", "ba"):
+        found = share_changes(names, np.array([90, 90]), 100, np.array([10, 10]), 100)
+        assert [each.name for each in found] == ["a", "b"]
+
+
 def test_shares_are_named_wrongly_in_one_of_twenty_comparisons_at_most() -> None:
     rng = np.random.default_rng(0)
     chances = rng.dirichlet(np.ones(40))

@@ -100,7 +100,10 @@ def open_input(path: str) -> Iterator[BinaryIO]:
     file = Path(path)
     try:
         if file.is_dir():
-            endings = Counter(one.suffix for one in file.iterdir() if one.suffix and not one.name.startswith("."))
+            from .formats import COMPRESSED, SUFFIXES
+
+            read = {*SUFFIXES, *COMPRESSED}
+            endings = Counter(one.suffix for one in file.iterdir() if one.suffix in read and one.name[0] != ".")
             [(ending, _)] = endings.most_common(1) or [(".jsonl", 0)]
             raise UsageError(f"{path} is a directory", f"icl-curate index {quote(str(file / f'*{ending}'))}")
         stream = open_regular(path)
