@@ -68,6 +68,7 @@ from .files import (
     sign_outside,
     split_of,
     stored_query,
+    taken_over,
 )
 from .readers.files import STDIN, expand
 from .readers.records import NOT_UTF8, line_of, to_utf8
@@ -424,7 +425,8 @@ class IndexPlan:
     pool, by a hash of the input, so that a row stays in its split as the pool grows and duplicates are in the same
     split. ``encoder`` None: no vectors. ``access``: to an encoder behind an API. ``passages``: rows are retrieved by
     their passages, too. ``labels``: names of labels that the files give as numbers from 0. ``engine``: what computes
-    over the whole pool. ``drop``: known files that are no longer read; their rows are retired.
+    over the whole pool. ``drop``: known files that are no longer read; their rows are retired. One file in the place of
+    another is read as that was, unless columns, source, labels or fractions are given.
     """
 
     paths: tuple[str, ...] = ()
@@ -628,6 +630,8 @@ def _files(
         path, reason = next(iter(unread.items()))
         raise UsageError(f"{path} {reason}", "remove it, or omit --strict to skip it")
     files: dict[str, IndexedFile] = {}
+    if len(wanted) == 1 and len(plan.drop) == 1:
+        wanted = [(path, taken_over(workspace, read, *dropped_files(workspace, plan.drop))) for path, read in wanted]
     for path, reading in wanted:
         # a later, more specific argument wins: `index data/*.jsonl --test data/test.jsonl`, however the path is written
         file = indexed_file(workspace, path, reading)

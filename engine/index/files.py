@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -83,6 +83,17 @@ def dropped_files(workspace: Workspace, named: Sequence[str]) -> list[str]:
         if name not in known:
             raise UsageError(f"{given} is not indexed", f"name one of: {', '.join(sorted(known))}")
     return found
+
+
+def taken_over(workspace: Workspace, reading: Reading, dropped: str) -> Reading:
+    """How a file is read that takes the place of one that is ``dropped``: as that was, if nothing is given for it."""
+    if reading != Reading(reading.split, {}, None, 0.0, 0.0):
+        return reading
+    with workspace.read() as con:
+        stored = con.execute("SELECT reading FROM files WHERE path = ?", [dropped]).fetchone()
+    with suppress(ValueError, RecursionError):  # what a later version wrote
+        return replace(Reading.from_text(stored[0] if stored else "{}"), split=reading.split, query="")
+    return reading
 
 
 def known_files(

@@ -685,3 +685,16 @@ def test_an_addition_that_was_killed_is_in_the_way_of_no_other(store: Workspace,
     add_demonstration(store, Settings(), {"id": "second", "input": "another", "output": "x"})
     assert {find(store, name).output for name in ("first", "second")} == {"x"}
     assert run(store).skipped == () and active_rows(store).size == 5
+
+
+def test_a_file_in_the_place_of_another_is_read_as_that_was(tmp_path: Path) -> None:
+    rows = [{"Frage": f"text {i}", "Thema": "ab"[i % 2], "from": "mail"} for i in range(60)]
+    (old := tmp_path / "old.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    workspace = Workspace.create(tmp_path / "w")
+    columns = {"input": "Frage", "output": "Thema", "source": "from"}
+    before = index_pool(workspace, IndexPlan(paths=(str(old),), columns=columns, validation_fraction=0.3))
+    new = old.rename(tmp_path / "new.jsonl")
+    plan = IndexPlan(paths=(str(new),), drop=("old.jsonl",))
+    after = index_pool(workspace, plan)
+    assert (after.demonstrations, after.validation) == (before.demonstrations, before.validation)
+    assert (after.added, after.retired) == (0, 0) and before.validation > 0
