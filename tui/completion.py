@@ -13,7 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple, TypeVar
 
-from ..engine.index.readers.formats import SUFFIXES
+from ..engine.index.readers.files import SUFFIXES
 
 T = TypeVar("T")
 

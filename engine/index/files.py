@@ -24,8 +24,7 @@ from ..http import trust
 from ..store import columns
 from ..store.workspace import Workspace
 from .databases import SQL, parted, write_rows
-from .readers.files import SPLITS, STDIN, has_card, open_input, source_of
-from .readers.formats import COMPRESSED, SUFFIXES
+from .readers.files import COMPRESSED, SPLITS, STDIN, SUFFIXES, has_card, open_input, source_of
 from .remote import fetch, is_remote, kept_file
 from .rows import SPLIT_NAMES
 

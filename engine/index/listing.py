@@ -25,7 +25,8 @@ from ..pool.records import Split
 from .databases import SQL
 from .files import HUB
 from .peek import Peek, peek, peek_stream
-from .readers.formats import COMPRESSED, SUFFIXES, decompressed
+from .readers.files import COMPRESSED, SUFFIXES
+from .readers.formats import decompressed
 from .readers.parquet_format import rows_by_group
 from .rows import SPLIT_NAMES, Mapper
 

@@ -13,11 +13,11 @@ import stat
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
-from typing import BinaryIO, cast
+from typing import BinaryIO, Literal, cast
 
 from ...base.errors import UsageError
 from ...base.files import open_regular
@@ -50,6 +50,24 @@ def source_of(path: str) -> str | None:
         return None
     return (folder.parent if (folder.parent / SPLITS).is_file() else folder).name
 
+
+Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "arrow", "yaml", "excel"]
+SUFFIXES: Mapping[str, Format] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".xlsx": "excel",
+}
+COMPRESSED = (".gz", ".zst")
 
 STDIN = "-"
 
@@ -100,8 +118,6 @@ def open_input(path: str) -> Iterator[BinaryIO]:
     file = Path(path)
     try:
         if file.is_dir():
-            from .formats import COMPRESSED, SUFFIXES
-
             read = {*SUFFIXES, *COMPRESSED}
             endings = Counter(one.suffix for one in file.iterdir() if one.suffix in read and one.name[0] != ".")
             [(ending, _)] = endings.most_common(1) or [(".jsonl", 0)]

@@ -14,7 +14,7 @@ from datetime import date, datetime, time
 from itertools import chain, islice, repeat
 from pathlib import Path
 from shlex import quote
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from zipfile import BadZipFile, ZipFile
 
 from ...base.errors import UsageError
@@ -23,7 +23,7 @@ from ...base.yamls import ALIASED, aliased, yaml_loader
 from .. import exported
 from ..exported import kinds_of, kinds_of_schema, manifest_of
 from ..rows import NAMES
-from .files import STDIN
+from .files import COMPRESSED, STDIN, SUFFIXES, Format
 from .parquet_format import label_names, read_arrow, read_parquet, schema_metadata
 from .presets import OF_LABELS, recognised
 from .records import NOT_UTF8, TOO_LONG, BadRecord, Record, at_once, decoded_lines, distinct, encoding_of, text_lines
@@ -380,24 +380,6 @@ def _rows_of_sheet(path: str, stream: BinaryIO) -> Iterator[tuple[Any, ...]]:
 def _plain(cell: Any) -> Any:
     return cell.isoformat() if isinstance(cell, date | datetime | time) else cell
 
-
-Format = Literal["jsonl", "json", "csv", "tsv", "parquet", "arrow", "yaml", "excel"]
-SUFFIXES: Mapping[str, Format] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-    ".yaml": "yaml",
-    ".yml": "yaml",
-    ".xlsx": "excel",
-}
-COMPRESSED = (".gz", ".zst")
 
 T = TypeVar("T")
 
