@@ -206,15 +206,15 @@ def test_words_of_this_session_are_taken_back_one_by_one() -> None:
 
 def test_words_and_decisions_on_the_pool_are_taken_back_in_one_order() -> None:
     model = queue()
-    model.decided(undone=False)
+    model.steps.decided(undone=False)
     model.note(10, "first")
-    model.decided(undone=False)
+    model.steps.decided(undone=False)
     assert model.undo() is None, "the decision is later"
-    model.decided(undone=True)
+    model.steps.decided(undone=True)
     assert model.undo() is not None and model.undo() is None
     model.note(10, "last")
     for _ in range(2):  # in another tab
-        model.decided(undone=True)
+        model.steps.decided(undone=True)
     assert model.undo() is not None
 
 

@@ -134,6 +134,28 @@ class ReviewRequest:
         save_review(workspace, llm, self.row, self.round, self.answer, self.note)
 
 
+class Steps(list[ReviewRequest | None]):
+    """What takes back each review of this session, the latest last; None: a decision on the pool."""
+
+    def pop_review(self) -> ReviewRequest | None:
+        """What takes back the latest review; None if there is none, or if a decision is later."""
+        return self.pop() if self and self[-1] else None
+
+    def decided(self, undone: bool) -> None:
+        """A decision was made, or the latest one undone, in whatever tab."""
+        if not undone:
+            self.append(None)
+        elif None in self:
+            del self[-1 - self[::-1].index(None)]
+
+    def not_saved(self, request: ReviewRequest) -> None:
+        """It could not be stored, so what came before it is the latest."""
+        if request.back is None:
+            self.append(request)
+        else:
+            self[:] = [step for step in self if step is not request.back]
+
+
 class CalibrateModel(TabModel):
     """The queue and the current query."""
 
@@ -152,8 +174,7 @@ class CalibrateModel(TabModel):
         self.shows_prompt = False
         self.wanted_row: int | None = None
         """The query at which the last session ended."""
-        self._undo_stack: list[ReviewRequest | None] = []
-        """What takes back each review of this session, the latest last; None: a decision on the pool."""
+        self.steps = Steps()
         self.reviews_made = 0
         """Reviews made in this session; `written` of them were stored, or failed to be."""
         self.written = 0
@@ -302,31 +323,14 @@ class CalibrateModel(TabModel):
 
     def undo(self) -> ReviewRequest | None:
         """Undo the latest review of this session; None if there is none, or if a decision on the pool is later."""
-        latest = self._undo_stack[-1] if self._undo_stack else None
-        if latest is None:
-            return None
-        self._undo_stack.pop()
-        return self._apply(latest)
-
-    def decided(self, undone: bool) -> None:
-        """A decision on the pool was made, or undone, wherever: `undo` keeps their order."""
-        if not undone:
-            self._undo_stack.append(None)
-        elif None in self._undo_stack:
-            del self._undo_stack[-1 - self._undo_stack[::-1].index(None)]
-
-    def not_saved(self, request: ReviewRequest) -> None:
-        """It could not be stored, so `undo` undoes what came before it."""
-        if request.back is None:
-            self._undo_stack.append(request)
-        else:
-            self._undo_stack = [one for one in self._undo_stack if one is not request.back]
+        latest = self.steps.pop_review()
+        return self._apply(latest) if latest else None
 
     def _review(self, request: ReviewRequest) -> ReviewRequest:
         before = self.review_of(request.row)
         number, answer, note = (before.round, before.answer, before.note) if before else (None, "", "")
         back = ReviewRequest(request.row, number, answer, note, "undid the latest review of an answer")
-        self._undo_stack.append(back)
+        self.steps.append(back)
         return self._apply(replace(request, back=back))
 
     def _apply(self, request: ReviewRequest) -> ReviewRequest:

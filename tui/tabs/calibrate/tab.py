@@ -324,7 +324,7 @@ class CalibrateTab(LLMTab):
         self.ask(Pick("Note on this query", offer, does="Keep"), lambda line: self._write(self.model.note(row, line)))
 
     def decided(self, change: Change) -> None:
-        self.model.decided(change.action == "undo")
+        self.model.steps.decided(change.action == "undo")
 
     def undo_here(self) -> bool:
         request = self.model.undo()
@@ -348,7 +348,7 @@ class CalibrateTab(LLMTab):
                 try:
                     await self.thread(write)
                 except CurateError as error:
-                    self.model.not_saved(request)
+                    self.model.steps.not_saved(request)
                     self.app.notify(f"not saved: {error_text(error)}", severity="error")
                 else:
                     self.notify(request.message)

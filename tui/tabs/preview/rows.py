@@ -252,13 +252,12 @@ class Question:
         text, answer = Text("" if self.typed else display_line(self.query.input, 600)), Text()
         if self.query.answers:
             answer.append("  → ", "muted").append(display_line(self.query.answers[0], 80), "good")
-        lines = Text.assemble(text, answer).wrap(console, width)
+        lines = [*Text.assemble(text, answer).wrap(console, width)]
         if len(lines) > count:
             answer, whole = shortened(answer, width // 2), text.wrap(console, width)
-            *kept, last = whole[:count]
-            last = shortened(Text.assemble(last, " …" if len(whole) > count else ""), width - answer.cell_len)
-            yield from (*kept, last.append_text(answer))
-            return
+            lines = whole[:count]
+            last = Text.assemble(lines[-1], " …" if len(whole) > count else "")
+            lines[-1] = shortened(last, width - answer.cell_len).append_text(answer)
         yield Text("\n").join(lines)
 
 
