@@ -16,7 +16,7 @@ import numpy as np
 
 from ..base.code import is_code
 from ..base.contract import Reported, to_json
-from ..base.errors import BudgetError, UsageError, counted
+from ..base.errors import BudgetError, CurateError, UsageError, counted
 from ..base.progress import Event, Report, silent
 from ..checks.ask import RowPlan, RowTraining
 from ..checks.groups import prunable
@@ -260,12 +260,14 @@ class Curation:
             try:
                 replace(self, llm=replace(llm, report=telling))._carry_out(state, budget)
             finally:
-                if (last := kept(workspace)) is not None:
-                    keep(workspace, replace(last, spent=budget.calls))
+                with suppress(CurateError, OSError):  # nothing hides what stopped it
+                    if (last := kept(workspace)) is not None:
+                        keep(workspace, replace(last, spent=budget.calls))
             spent = Spent(budget.calls, budget.tokens_in, budget.tokens_out)
-            priced = llm.judge is None or llm.judge.price is not None
+            prices = [one.price for one in (llm, llm.judge) if one is not None]
+            known = all(price is not None and not price.billed for price in prices)
             report = replace(
-                report_of(workspace, record.run, state, spent), cost=(priced and round(budget.cost, 6)) or None
+                report_of(workspace, record.run, state, spent), cost=(known and round(budget.cost, 6)) or None
             )
             if report.following is None and not self.plan.propose:
                 report = locked(workspace, llm.settings, report)

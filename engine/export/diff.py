@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -36,6 +36,10 @@ class ComparedRow:
     answers: tuple[str, ...]
     context: str
     named: bool = field(default=True, compare=False)
+
+    def said(self, output: bool) -> ComparedRow:
+        """The row in any source, with its ``output`` or any."""
+        return replace(self, source="", output=self.output if output else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +110,17 @@ def _under_ids_of(before: dict[str, ComparedRow], after: dict[str, ComparedRow])
     """``after``, with rows that have no id under that of a row of ``before`` alone that says the same, or else that has
     another output: their ids are hashes, of the source and of the metadata, too."""
     ids: dict[str, str] = {}
-    for any_output in (False, True):
-
-        def said(entry: ComparedRow) -> ComparedRow:
-            return replace(entry, source="", output="" if any_output else entry.output)  # noqa: B023  # called here
-
-        left: dict[ComparedRow, list[str]] = {}
+    for output in (True, False):
         taken = {*ids.values()}
+        left: dict[ComparedRow, tuple[deque[str], deque[str]]] = {}  # ids by hash, ids of their own
         for name, entry in before.items():
             if name not in after and name not in taken:
-                left.setdefault(said(entry), []).append(name)
+                left.setdefault(entry.said(output), (deque(), deque()))[entry.named].append(name)
         for name, entry in after.items():
-            alike = left.get(said(entry), []) if name not in before and name not in ids else []
-            if (same := next((each for each in alike if not (entry.named and before[each].named)), None)) is not None:
-                alike.remove(same)
-                ids[name] = same
+            if name not in before and name not in ids:
+                hashed, named = left.get(entry.said(output)) or (deque(), deque())
+                if alike := hashed or (deque() if entry.named else named):
+                    ids[name] = alike.popleft()
     return {ids.get(name, name): entry for name, entry in after.items()}
 
 

@@ -28,7 +28,7 @@ BITS = 10_000
 POINTS = 3
 
 _COMMANDS = (
-    (re.compile(r"^\s*[A-Za-z]\s*="), ""),
+    (re.compile(r"^\s*[A-Za-z]?\s*="), ""),
     (re.compile(r"\\begin\s*\{[pb]?matrix\}"), "["),
     (re.compile(r"\\end\s*\{[pb]?matrix\}"), "]"),
     (re.compile(r"\\\\"), ";"),

@@ -32,25 +32,25 @@ _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
 
 
 def json_in(text: str) -> Any:
-    """The JSON value that a text is, else that of its last fence, else the first object or list in it, one of numbers
-    alone only if there is no other: ``[1]`` may be a citation. Numbers are `Decimal`. Raises `ValueError` if there is
-    none."""
+    """The JSON value that a text is, else that of its last fence, else the first object or list in it; a list of one
+    whole number, which may be a citation, only if there is no other. Numbers are `Decimal`. Raises `ValueError` if
+    there is none."""
     for part in (unfenced(text), *reversed(_FENCE.findall(text))):
         try:
             return _DECODER.decode(part.strip())
         except (ValueError, ArithmeticError, RecursionError):
             continue
-    numbers: list[Any] = []
+    cited: list[Any] = []
     for bracket, _ in zip(_BRACKET.finditer(text), range(STARTS), strict=False):
         try:
             value = _DECODER.raw_decode(text, bracket.start())[0]
         except (ValueError, ArithmeticError, RecursionError):
             continue
-        if not value or not all(isinstance(inner, Decimal) for inner in value):
+        if not re.match(r"\[\s*\d+\s*\]", text[bracket.start() :]):
             return value
-        numbers.append(value)
-    if numbers:
-        return numbers[0]
+        cited.append(value)
+    if cited:
+        return cited[0]
     raise ValueError("no JSON value")
 
 

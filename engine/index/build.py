@@ -349,16 +349,18 @@ def _apply(con: duckdb.DuckDBPyConnection, staging: Path, names: list[str]) -> C
     added = columns.numbers(con, "SELECT row FROM added")
     con.execute("DROP TABLE before; DROP TABLE same; DROP TABLE added")
     lapsed = carry_over(con, gone, np.concatenate([back, added]), columns.now())
-    stay = con.execute(
-        """
+    stay: list[tuple[str]] = []
+    if gone.size:
+        stay = con.execute(
+            """
         SELECT a.id FROM demonstrations a JOIN demonstrations o USING (id) LEFT JOIN outputs_as_read r ON r.row = o.row
           JOIN decisions d ON d.scope = 'demonstration' AND d.target = a.id
          WHERE a.row IN (SELECT unnest($1)) AND o.row IN (SELECT unnest($2)) AND a.row IN (SELECT row FROM pruned)
            AND (a.input, a.output) <> (o.input, coalesce(r.output, o.output)) AND d.batch NOT IN (FROM undone)
          GROUP BY a.id HAVING arg_max(d.action, d.seq) = 'prune' ORDER BY a.id
         """,
-        [added.tolist(), gone.tolist()],
-    ).fetchall()
+            [added.tolist(), gone.tolist()],
+        ).fetchall()
     return Changes(
         int(added.size), int(gone.size), int(back.size), moved, released, lapsed, tuple(name for (name,) in stay)
     )

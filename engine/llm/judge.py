@@ -28,7 +28,12 @@ from .types import Answer, Request, Result
 
 _LINES = re.compile(r"\S.*")
 _OUT_OF = re.compile(r"[^\S\n]*\(?(?:/|\bout of\b)\s*4\b\)?")
-_LEAD = re.compile(r".*(?::|\b(?:give|get|rate|score)s?\b)[^\d.-]*(?=\d)", re.IGNORECASE)
+_LEADS = (
+    re.compile("^"),
+    re.compile(r"^\W*(?:(?:my|the|final|overall)\s+)*(?:score|rating|grade|verdict)\b[^\d.-]*(?=\d)", re.IGNORECASE),
+    re.compile(r".*(?::|\b(?:give|get|rate|score)s?\b)[^\d.-]*(?=\d)", re.IGNORECASE),
+)
+"""What comes before a verdict, the surest first: nothing, its name, words that may also speak of the answer."""
 _REASON = re.compile(r"(?:[,;.:]\s|\s[-–—(])\s*(?![\s\d]).*")
 """What follows a verdict: ``4 - perfect`` is 4, and ``3 - 4`` none."""
 
@@ -79,14 +84,12 @@ class Judge:
         """What the answer is worth, None if the judge did not say: in its last line, or in its first if it explains
         itself after. What it quotes in between is the answer's own."""
         worth, verdicts = JUDGES[self.metric], tuple(JUDGES[self.metric])
-        lines = _LINES.findall(_OUT_OF.sub("", reply.text)) if isinstance(reply, Answer) else []
-        for line in (*lines[-1:], *lines[:1]):
-            # a number that is only mentioned is no verdict: "it misses 1 detail"
-            said = [choice_of(line, verdicts)] if self.metric == "judge" else []
-            said += [option_of(_REASON.sub("", part), verdicts) for part in (line, _LEAD.sub("", line))]
-            if (choice := next((choice for choice in said if choice is not None), None)) is not None:
-                return worth[verdicts[choice]]
-        return None
+        found = _LINES.findall(_OUT_OF.sub("", reply.text)) if isinstance(reply, Answer) else []
+        lines = (*found[-1:], *found[:1])
+        said = [choice_of(line, verdicts) for line in lines if self.metric == "judge"]
+        # a number that is only mentioned is no verdict: "it misses 1 detail"
+        said += [option_of(_REASON.sub("", lead.sub("", line)), verdicts) for lead in _LEADS for line in lines]
+        return next((worth[verdicts[choice]] for choice in said if choice is not None), None)
 
 
 def _fenced(fields: Mapping[str, str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from itertools import accumulate, compress
 from ..grading.readers import reader_named
 from ..http.refusals import storable
 from ..pool.choices import WHOLE, choice_at, choice_of
-from ..pool.open_answers import after_thinking, unfenced
+from ..pool.open_answers import after_thinking, final_of, unfenced
 from ..pool.prompts import CUE, CUES, IS, Prompt
 from .types import Answer, Request
 
@@ -72,7 +72,7 @@ def read(request: Request, answer: Answer) -> Answer:
         rules += [rule] if rule != WHOLE else []
     elif prompt.choices:
         rules.append("no option")
-    if prompt.one_line and not named and not (prompt.reasons and formed == whole):
+    if prompt.one_line and not named and not (prompt.reasons and (formed == whole or _goes_on(text))):
         line, more = _first_line(text, prompt)
         ended = more and not prompt.choices
         rules += ["first line"] if ended else []
@@ -101,6 +101,14 @@ def _own(text: str, prompt: Prompt) -> str:
     if not (prompt.choices and found and header):
         return text
     return re.split(rf"\n\s*{re.escape(header)}", text, maxsplit=1)[0].strip()
+
+
+def _goes_on(text: str) -> bool:
+    """Whether reasons may follow the first line, as they do where a reply begins with the cue: nothing tells it from
+    them but a blank line, and after that none of the ways to say a final answer."""
+    line, _, rest = text.partition("\n\n")
+    told = f"\n{rest}"
+    return "\n" in line.strip() or final_of(told) != told
 
 
 def _first_line(text: str, prompt: Prompt) -> tuple[str, bool]:

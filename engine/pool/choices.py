@@ -72,7 +72,10 @@ _NEGATION = re.compile(
     r"|不[是属屬算应應会會能该該选選认認要为為像涉]|[没沒]有|[并並]非|な[いくか]|ません|아[니닌닙]|않",
     re.IGNORECASE,
 )
-_DENIED = re.compile(rf"(?:(?:{_NEGATION.pattern})\s+(?:(?:an?|the)\s+)?|不是?)$", re.IGNORECASE)
+_DENIED = re.compile(
+    r"(?:(?:\b(?:not|never|cannot|neither|nor|instead of)\b|n['’]t\b)[^\S\n]+(?:(?:an?|the)[^\S\n]+)?|不是?)$",
+    re.IGNORECASE,
+)
 """What stands before an emphasis that is denied: "not **billing**"."""
 _NO_BLANKS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _KATAKANA, _HANGUL = "[\u30a0-\u30ff]", "[\uac00-\ud7af]"

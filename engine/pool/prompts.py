@@ -21,6 +21,7 @@ CUES = r"\b(?:antwort|réponse|respuesta|resposta|risposta|ответ)\b|答案|
 IS = r"\b(?:ist|est|es|é|è)\b|[是为為は은는]"
 """What LLMs write for "answer" and "is" in other languages, as expressions."""
 _BLANK_LINE = re.compile(r"\n\s*\n")
+_LEAD = r"^[ \t*_#>]*(?:the\s+)?(?:final\s+)?"
 _PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|\w+|\S')
 """Of JSON; between two there may be white space."""
 
@@ -97,13 +98,14 @@ class AnswerForm:
         return f"{self.before}{json.dumps(output, ensure_ascii=False) if quoted else output}{self.after}"
 
     def read(self, reply: str) -> str:
-        """The output in the last place that has this form, whose end may be missing, in any case where none has its
-        own; the reply itself if none has. Between the signs of JSON there may be any white space."""
+        """The output in the last place that has this form, whose end may be missing; where none has its own case, at
+        the beginning of a line in any case; the reply itself if none has. Between the signs of JSON there may be any
+        white space."""
         before, after = self.before.rstrip(), self.after.strip()
         if not (before or after or self.quoted):
             return reply
         form = r"\s*".join(map(re.escape, _PIECE.findall(before) if self.quoted else [before])) or r"\A"
-        if not (places := [*re.finditer(form, reply)] or [*re.finditer(form, reply, re.IGNORECASE)]):
+        if not (places := [*re.finditer(form, reply)] or [*re.finditer(_LEAD + form, reply, re.IGNORECASE | re.M)]):
             return reply
         rest = reply[places[-1].end() :]
         if self.quoted:
@@ -114,7 +116,7 @@ class AnswerForm:
             if isinstance(value, str):
                 return value
             return rest[:end] if before or isinstance(value, dict | list) else reply
-        if reply[: places[-1].start()].rpartition("\n")[2].count("**") % 2:  # **Answer:** x
+        if reply[: places[-1].end()].rpartition("\n")[2].count("**") % 2:  # **Answer:** x
             rest = rest.replace("**", "", 1)
         return (re.split(re.escape(after), rest, maxsplit=1, flags=re.IGNORECASE)[0] if after else rest).strip()
 

@@ -198,7 +198,10 @@ def test_a_judge_sees_the_lines_of_an_answer(world: Workspace) -> None:
                    "yes or no": None, "No: it would not say yes": 0}),
         ("judge-scale", {"4 - perfect": 1, "I rate it 3.": 0.75, "0 (it is wrong)": 0, "2: it misses 1 detail": 0.5,
                          "Rating: 3, nearly all": 0.75, "It gets a 1": 0.25, "3.5": None, "3 - 4": None,
-                         "0, 1 or 2": None, "It gets 1 detail wrong": None, "-1": None, "Score: -1": None}),
+                         "0, 1 or 2": None, "It gets 1 detail wrong": None, "-1": None, "Score: -1": None,
+                         "0\nThe answer gives 3, but the reference says 4.": 0,
+                         "Score: 4\nCorrect value: 3, as it is here": 1,
+                         "Score: 0. The answer gives 4, which is wrong.": 0}),
     ],
 )  # fmt: skip
 def test_a_verdict_may_be_followed_by_its_reason(

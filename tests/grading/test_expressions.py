@@ -56,6 +56,7 @@ from icl_curate.engine.pool.records import Task
         (r"\left(3,\frac{\pi}{2}\right)", "(3, π/2)"),
         (r"\boxed{(-\infty,3]}", "(-∞, 3]"),
         (r"\{1,0.5\}", r"\left\{ 1, \frac{1}{2} \right\}"),
+        ("= 5", "5"),
         (r"[0,1) \cup (2, 3]", r"[0, 1)\cup(2,3]"),
         (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
         (r"x \le 3", r"x\leq 3"),

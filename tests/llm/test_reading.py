@@ -11,6 +11,7 @@ from icl_curate.engine.backends.hf.model import stop_place
 from icl_curate.engine.llm.reading import read
 from icl_curate.engine.llm.types import Answer, Request
 from icl_curate.engine.pool.choices import choice_of
+from icl_curate.engine.pool.open_answers import final_of
 from icl_curate.engine.pool.prompts import AnswerForm, EarlierAnswer, Prompt
 from icl_curate.engine.pool.records import Demonstration, Message, Options, Query
 
@@ -143,6 +144,21 @@ def test_an_answer_of_one_line_after_reasons_ends_with_its_line(prompt: Prompt, 
     assert (found.text, found.usable) == (meant, True)
     found = read(Request(prompt), _answer("It is the capital.\nI think of Paris"))
     assert found.text == "It is the capital.\nI think of Paris"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "Answer: Let me think.\n3+4=7\nSo the answer is 7.",
+        "Answer:\nWe add.\n3+4=7\n\\boxed{7}",
+        "Answer: Step one.\n\nStep two.\n\nSo the answer is 7.",
+        "Here is how I got to the answer:\n\n3+4=7.\n\nSo the answer is 7.",
+        "To find the answer: add 3 and 4.\nTherefore, the answer is 7.",
+    ],
+)
+def test_reasons_after_the_cue_are_not_the_answer(reply: str) -> None:
+    found = read(Request(REASONED), _answer(reply))
+    assert final_of(f"\n{found.text}").rstrip(".") == "7"
 
 
 NUMBERED = replace(LINES, read="number")

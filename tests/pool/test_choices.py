@@ -169,6 +169,8 @@ def test_what_is_emphasised_to_deny_it_is_no_answer() -> None:
         "It is **billing** instead of **shipping**": "billing",
         "It is not **billing**.": None,
         "not **billing**, nor **shipping**: **refund**": "refund",
+        "All are wrong except **billing**.": "billing",
+        "Is it shipping? No\n\n**refund** fits better than shipping.": "refund",
     }
     read = {reply: choice_of(reply, labels) for reply in said}
     assert {reply: None if i is None else labels[i] for reply, i in read.items()} == said
