@@ -121,12 +121,17 @@ def judges(settings: Settings) -> Settings | None:
 def another(settings: Settings, llm: str, price_in: float | None, price_out: float | None) -> Settings:
     """The settings of a second LLM. What is set for the first model (endpoint, role, reasoning) is not meant for it,
     what is set for the server is, if it is the same one or the first has none."""
-    first = parse(settings.llm)
-    elsewhere = not first.local and not program_in(settings.llm) and first.kind != parse(llm).kind
+    elsewhere = _served_by(settings.llm) not in ("", _served_by(llm))
     return replace(
         settings, llm=llm, price_in=price_in, price_out=price_out, prices_by="", endpoint="auto", system_role="system",
         reasoning_effort="", extra_body="" if elsewhere else settings.extra_body,
     )  # fmt: skip
+
+
+def _served_by(llm: str) -> str:
+    """The kind of server that an LLM is asked at; empty for one on this machine, a program, and one of Python's own."""
+    kind = llm.partition(":")[0].strip().lower()
+    return kind if kind in BACKENDS and not BACKENDS[kind].local and not program_in(llm) else ""
 
 
 def destination(settings: Settings) -> str:
@@ -204,7 +209,7 @@ def request_for(prompt: Prompt, settings: Settings, capabilities: Capabilities) 
 def scores(settings: Settings, capabilities: Capabilities) -> bool:
     """Whether choices are scored: where the setting says so, or leaves it open and the prompt that is served is."""
     able = {"score": capabilities.scoring, "auto": capabilities.scores_served, "generate": False}[settings.answers]
-    return able and not (settings.endpoint == "chat" and destination(settings))
+    return able and not (settings.endpoint == "chat" and _served_by(settings.llm))
 
 
 def sampling_of(settings: Settings) -> Sampling:

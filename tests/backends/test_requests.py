@@ -19,8 +19,8 @@ from icl_curate.engine.backends.openai import wire
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.backends.openai.wire import Dialect
 from icl_curate.engine.http import refusals
-from icl_curate.engine.llm.asking import another, llm_settings, sampling_of
-from icl_curate.engine.llm.types import Failure, LLMSettings, Request, Result, Sampling
+from icl_curate.engine.llm.asking import another, llm_settings, sampling_of, scores
+from icl_curate.engine.llm.types import Capabilities, Failure, LLMSettings, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store.settings import Settings
@@ -167,6 +167,13 @@ def test_a_chat_endpoint_scores_no_options(labelled: Path, run: Run) -> None:
         done = ask(run, labelled, server, "--endpoint", "chat", "--answers", "score")
         assert done.code and "cannot score given options" in done.err
         assert all(call.path != "/v1/completions" for call in server.calls)
+
+
+@pytest.mark.parametrize(("llm", "scored"), [("hf:x", True), ("one-of-python", True), ("openai:x", False)])
+def test_an_endpoint_is_of_servers(llm: str, scored: bool) -> None:
+    able = Capabilities(logprobs=True, scoring=True)
+    for answers in ("auto", "score"):
+        assert scores(Settings(llm=llm, endpoint="chat", answers=answers), able) is scored
 
 
 def test_all_that_the_user_set_to_stop_at_is_sent() -> None:
