@@ -12,7 +12,7 @@ from icl_curate.engine.store import runs, trials
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.facade.pool import Pool
 
-OTHERWISE = ("--metric", "f1"), ("--least", ".3"), ("--read", "text"), ("--template", "xml")
+OTHERWISE = ("--metric", "f1"), ("--metric", "rouge-l", "--least", ".3"), ("--read", "text"), ("--template", "xml")
 
 
 @pytest.mark.parametrize("options", OTHERWISE)

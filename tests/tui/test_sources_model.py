@@ -71,7 +71,7 @@ def test_weights_by_another_grading_are_not_shown_and_the_command_that_learns_th
     model = SourcesModel()
     model.arrange(0, data.sources)
     model.left_out = data.left_out
-    told = "left out: graded by rouge-l, and the settings grade by f1; icl-curate train sources --metric f1, with "
+    told = "left out: graded by accuracy, and the settings grade by f1; icl-curate train sources --metric f1, with "
     assert not model.learnt and told in verdict(model).plain
     (taught / "config.toml").write_text('metric = "f1"\n')
     listed = run("sources", "-w", taught, "--json").json

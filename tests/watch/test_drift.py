@@ -77,10 +77,10 @@ def test_difference_intervals_are_those_of_the_literature() -> None:
 
 def test_only_shares_that_changed_beyond_chance_are_named_largest_first() -> None:
     names = ["same", "up", "down", "noise", "never"]
-    now, before = np.array([100, 90, 10, 6, 0]), np.array([50, 10, 40, 1, 0])
+    now, before = np.array([100, 96, 10, 6, 0]), np.array([50, 10, 40, 1, 0])
     found = share_changes(names, now, 300, before, 150)
     assert [one.name for one in found] == ["up", "down"]
-    assert found[0].difference == pytest.approx(90 / 300 - 10 / 150)
+    assert found[0].difference == pytest.approx(96 / 300 - 10 / 150)
     assert found[0].low > 0 > found[1].high
     assert [one.name for one in share_changes(names, now, 300, before, 150, most=1)] == ["up"]
     assert share_changes(names, now, 300, before * 0, 0) == ()
