@@ -71,7 +71,7 @@ class MiniLM:
                 packs.append([])
             packs[-1].append(encoding.ids)
         with one_blas_thread():
-            if len(texts) < FEW:
+            if len(packs) < 2:
                 return [vectors for pack in packs for vectors in self._hidden(pack)]
             with ThreadPoolExecutor(os.cpu_count()) as pool:  # packs side by side, each on one thread
                 return [vectors for pack in pool.map(self._hidden, packs) for vectors in pack]
