@@ -27,6 +27,7 @@ STARTS = 50
 _DECODER = json.JSONDecoder(parse_int=Decimal, parse_float=Decimal)
 _BRACKET = re.compile(r"[\[{]")
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
+_CITATION = re.compile(r"\[\s*\d+\s*\]")
 _SEPARATOR = re.compile(r"[\n;,；，、]")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
 
@@ -46,7 +47,7 @@ def json_in(text: str) -> Any:
             value = _DECODER.raw_decode(text, bracket.start())[0]
         except (ValueError, ArithmeticError, RecursionError):
             continue
-        if not re.match(r"\[\s*\d+\s*\]", text[bracket.start() :]):
+        if not _CITATION.match(text, bracket.start()):
             return value
         cited.append(value)
     if cited:

@@ -169,7 +169,7 @@ def _load(con: duckdb.DuckDBPyConnection, workspace: Workspace, staging: Path, n
         "SELECT path FROM files WHERE path NOT IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names]
     ).fetchall()
     gone = [path for (path,) in others if path != STDIN and not (workspace.path.parent / path).exists()]
-    _name(con, staging, [*names, *gone])
+    _give_ids(con, staging, [*names, *gone])
     if gone:
         con.execute(
             """
@@ -183,7 +183,7 @@ def _load(con: duckdb.DuckDBPyConnection, workspace: Workspace, staging: Path, n
         )
 
 
-def _name(con: duckdb.DuckDBPyConnection, staging: Path, files: list[str]) -> None:
+def _give_ids(con: duckdb.DuckDBPyConnection, staging: Path, files: list[str]) -> None:
     """Give rows without ids those of rows of the ``files`` that are equal, else of those that only say the same (a
     column came or went, or the file has another name): decisions on them stay. What is new has its hash, and equal
     ones are told apart by numbers, the first that no row has."""
@@ -353,12 +353,13 @@ def _apply(con: duckdb.DuckDBPyConnection, staging: Path, names: list[str]) -> C
     if gone.size:
         stay = con.execute(
             """
-        SELECT a.id FROM demonstrations a JOIN demonstrations o USING (id) LEFT JOIN outputs_as_read r ON r.row = o.row
-          JOIN decisions d ON d.scope = 'demonstration' AND d.target = a.id
-         WHERE a.row IN (SELECT unnest($1)) AND o.row IN (SELECT unnest($2)) AND a.row IN (SELECT row FROM pruned)
-           AND (a.input, a.output) <> (o.input, coalesce(r.output, o.output)) AND d.batch NOT IN (FROM undone)
-         GROUP BY a.id HAVING arg_max(d.action, d.seq) = 'prune' ORDER BY a.id
-        """,
+            SELECT a.id FROM demonstrations a JOIN demonstrations o USING (id)
+              LEFT JOIN outputs_as_read r ON r.row = o.row
+              JOIN decisions d ON d.scope = 'demonstration' AND d.target = a.id
+             WHERE a.row IN (SELECT unnest($1)) AND o.row IN (SELECT unnest($2)) AND a.row IN (SELECT row FROM pruned)
+               AND (a.input, a.output) <> (o.input, coalesce(r.output, o.output)) AND d.batch NOT IN (FROM undone)
+             GROUP BY a.id HAVING arg_max(d.action, d.seq) = 'prune' ORDER BY a.id
+            """,
             [added.tolist(), gone.tolist()],
         ).fetchall()
     return Changes(

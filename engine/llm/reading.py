@@ -104,8 +104,8 @@ def _own(text: str, prompt: Prompt) -> str:
 
 
 def _goes_on(text: str) -> bool:
-    """Whether reasons may follow the first line, as they do where a reply begins with the cue: nothing tells it from
-    them but a blank line, and after that none of the ways to say a final answer."""
+    """Whether reasons may follow the first line, as in a reply that begins with the cue and then reasons. The line is
+    the answer only if a blank line follows and nothing after that says a final one."""
     line, _, rest = text.partition("\n\n")
     told = f"\n{rest}"
     return "\n" in line.strip() or final_of(told) != told

@@ -611,8 +611,9 @@ def _price(llm: str, settings: Settings, done: Sequence[Run]) -> Price | None:
     spec, _, server = llm.partition(" at ")
     if program_in(spec):
         return None
-    with suppress(UsageError):  # of no LLM, or of a variable that names no server
-        if settings.llm == spec and destination(settings).endswith(server) and (price := price_of(settings)):
+    with suppress(CurateError):  # of no LLM, a variable that names no server, one that only the workspace names
+        meant = settings.llm == spec and destination(settings).partition(" at ")[2] == server
+        if meant and (price := price_of(settings)):
             return price
     for run in reversed(done):
         had = _flat(run.settings)

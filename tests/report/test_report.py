@@ -226,6 +226,9 @@ def test_an_llm_behind_a_server_has_the_price_of_the_settings_that_name_both_or_
     assert [one.price_in for one in gather(workspace, dearer).costs] == [5.0]
     elsewhere = replace(dearer, base_url="http://127.0.0.1:1/v1")
     assert [one.price_in for one in gather(workspace, elsewhere).costs] == [2.0]
+    with workspace.write() as con:
+        con.execute("UPDATE llm_calls SET llm = 'openai:stub at /v1'")
+    assert [one.price_in for one in gather(workspace, dearer).costs] == [None], "the end of an address is another one"
 
 
 def test_runs_as_commands_ask_the_server_that_was_asked_in_the_workspace_of_the_report(
