@@ -47,14 +47,18 @@ def show_checks(checked: CheckReport, limit: int, given: str = "") -> None:
     more = len(checked.rows) - len(worst)
     show_table(
         [
-            Head("id", 2, "start"),
+            Head("id", cut="start"),
             Head("source", 3, "middle"),
-            Head("kind"),
+            Head("kind", 2),
             Head("severity", 4),
+            Head("input"),
             "evidence>",
             Head("suggestion", 1),
         ],
-        [[row.id, row.source, row.kind, f"{row.severity:.2f}", row.evidence, row.suggestion] for row in worst],
+        [
+            [row.id, row.source, row.kind, f"{row.severity:.2f}", row.input, row.evidence, row.suggestion]
+            for row in worst
+        ],
         note=f"… and {more:,} more: icl-curate check{given} -n {len(checked.rows)}" if more else "",
     )
 
@@ -162,12 +166,12 @@ def show_suspects(rows: Sequence[RowEvidence], evidence: PoolEvidence) -> None:
     parts = evidence.kinds
     show_table(
         [
-            Head("id", cut="start"), Head("source", 2, "middle"), "output>", Head("hurts"),
+            Head("id", cut="start"), Head("source", 2, "middle"), Head("input", 1), "output>", Head("hurts"),
             *(Head(part, 5) for part in parts), Head("suggestion", 1),
         ],
         [
             [
-                row.id, row.source, row.output, f"{row.posterior:.3f}",
+                row.id, row.source, row.input, row.output, f"{row.posterior:.3f}",
                 *(f"{row.parts[name]:+.1f}" for name in parts), _suggestion(row),
             ]
             for row in rows
@@ -185,6 +189,7 @@ def show_evidence(row: RowEvidence, notes: Sequence[str]) -> None:
         [name, f"{value:+.2f}", f"× {exp(value):.3g}", PARTS[name].format(**row.counts)]
         for name, value in row.parts.items()
     ]
+    show_text(row.input)
     title = f"{row.id} of {row.source} says {row.output}"
     show_table(["evidence", "log odds", "odds", "about>"], rows, title=title)
     show_text(f"likely to hurt: {row.posterior:.3f}" + (f"; {_suggestion(row)}" if row.suggested else ""))

@@ -108,6 +108,7 @@ class RowEvidence(Reported):
     row: int
     id: str
     source: str
+    input: str
     output: str
     posterior: float
     parts: Mapping[str, float]
@@ -189,7 +190,7 @@ def row_evidence(pool: ActivePool, answers: Collection[str] = ANSWERS) -> PoolEv
     suggested = _suggested(indexed, label_predictions, fitted, kinds)
     evidence = tuple(
         RowEvidence(
-            row.row, row.id, row.source, row.output, round(float(fitted.bad[i]), 6),
+            row.row, row.id, row.source, row.input, row.output, round(float(fitted.bad[i]), 6),
             {name: column[i] for name, column in columns.items()},
             {name: column[i] for name, column in counts.items()},
             *suggested[i],

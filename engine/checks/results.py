@@ -80,6 +80,8 @@ class Finding:
     row: int
     id: str
     source: str
+    input: str
+    output: str
     kind: Kind
     severity: float
     evidence: str
@@ -121,7 +123,8 @@ def finding(
 ) -> Finding:
     """A finding for a row, its figures rounded to four digits."""
     rounded = {name: round(float(value), 4) for name, value in numbers.items()}
-    return Finding(row.row, row.id, row.source, kind, round(float(severity), 4), evidence, suggestion, rounded)
+    severity = round(float(severity), 4)
+    return Finding(row.row, row.id, row.source, row.input, row.output, kind, severity, evidence, suggestion, rounded)
 
 
 @dataclass(frozen=True, slots=True)

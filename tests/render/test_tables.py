@@ -9,6 +9,8 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from icl_curate.engine.checks.evidence import PoolEvidence, RowEvidence
+from icl_curate.engine.checks.results import CheckReport, Finding
 from icl_curate.engine.curate.results import CandidateResult, Difference, ServingSettings, TuneReport
 from icl_curate.engine.evaluate.results import EvaluationReport, MethodFigures, Setup, SweepPoint, SweepReport, Versus
 from icl_curate.engine.jobs.folder import Job
@@ -19,6 +21,7 @@ from icl_curate.engine.papers.topics.report import Gap
 from icl_curate.engine.store.browse import Listed
 from icl_curate.engine.store.decisions import DecisionBatch
 from icl_curate.engine.store.trials import SourceSummary
+from icl_curate.render.checks import show_checks, show_suspects
 from icl_curate.render.columns import shortened, sized
 from icl_curate.render.curate import show_tuning
 from icl_curate.render.evaluation import show_evaluation, show_sweep
@@ -119,6 +122,13 @@ def _tune() -> None:
     show_tuning(TuneReport(4, "openai:model", Usage(9, 10, 2, 9, 9), served, *given))
 
 
+def _suspects() -> None:
+    row = RowEvidence(
+        3, "row-1234", LONG, TEXT, "card_swallowed", 0.954, {"source": -1.7, "label": 4.7}, {}, "lost", 0.9
+    )
+    show_suspects([row], PoolEvidence((row,), ("source", "label"), ()))
+
+
 TABLES: dict[str, tuple[Callable[[], None], list[str], list[str]]] = {
     "sources": (_sources, ["source", "weight", "leave 1 out", "reliability", "alone", "hits", "size", "pruned",
                            "repeats", "kept"], ["0.900", "0.678", "crowd"]),
@@ -126,6 +136,8 @@ TABLES: dict[str, tuple[Callable[[], None], list[str], list[str]]] = {
                       ["0.250", "0.500"]),
     "jobs": (_jobs, ["#", "state", "took", "command"], ["failed", "12", "done", "the server"]),
     "history": (_history, ["#", "time", "user", "action", "rows", "what", "reason"], ["prune", "undone"]),
+    "suspects": (_suspects, ["id", "source", "input", "output", "hurts", "source", "label", "suggestion"],
+                 ["row-1234", "0.954", "card_swallowed"]),
     "demos": (_demos, ["row", "id", "source", "input", "output"], ["pruned", "which of the"]),
     "evaluate": (_evaluate, ["method", "accuracy", "95 %", "bounds", "std", "F1", "easy", "hard", "shots", "calls",
                              "failed", "against best", "p"], ["0.812", "zero"]),
@@ -152,6 +164,15 @@ def test_a_note_on_a_column_is_there_with_the_column(capsys: pytest.CaptureFixtu
     setup = Setup("test", 480, 5, "openai:model", "labels", "accuracy", "score", 1, {}, "1")
     show_evaluation(EvaluationReport(4, setup, 300, 180, {"zero": figures}))
     assert "against best" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_finding_stands_beside_the_input_it_is_about(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Finding(3, "row-1234", LONG, TEXT, "lost", "label", 0.95, "suggested found at .94", "relabel: found")
+    lines = _printed(lambda: show_checks(CheckReport(40, (found,), {"label": 1}, ()), 20), width, monkeypatch, capsys)
+    assert any(line.startswith("row-1234") and TEXT[:8] in line and "suggested" in line for line in lines)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
