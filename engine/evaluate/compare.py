@@ -151,8 +151,9 @@ class Evaluation:
         methods, registered = _compared(workspace, plan)
         queries = first_queries(workspace, plan.split, plan.limit, llm.report)
         if not queries:
+            others = "; or those that decisions have seen: --split validation" if plan.split == "test" else ""
             raise UsageError(
-                f"there are no {plan.split} queries", f"icl-curate index POOL.jsonl --{plan.split} QUERIES.jsonl"
+                f"there are no {plan.split} queries", f"icl-curate index --{plan.split} QUERIES.jsonl{others}"
             )
         values = field_values(workspace, queries, plan.by) if plan.by else []
         capabilities = llm.capabilities

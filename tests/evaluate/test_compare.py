@@ -137,8 +137,9 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_asked(support: Pa
         _evaluate(workspace, EvaluationPlan(methods=("dense", "nonsense")))
     with workspace.write() as con:
         con.execute("UPDATE demonstrations SET retired_at = now()::TIMESTAMP WHERE split = 'test'")
-    with pytest.raises(UsageError, match="no test queries"):
+    with pytest.raises(UsageError, match="no test queries") as refused:
         _evaluate(workspace, EvaluationPlan(methods=("dense",)))
+    assert refused.value.fix.startswith("icl-curate index --test ") and "--split validation" in refused.value.fix
 
 
 def test_an_answer_by_letter_is_shown_as_its_option(tmp_path: Path) -> None:
