@@ -477,7 +477,7 @@ def _filled(workspace: Workspace, chosen: Chosen) -> tuple[str, ...]:
 def _columns(workspace: Workspace, plan: ExportPlan, chosen: Chosen) -> dict[str, Any]:
     """What the manifest says of the columns: of a CSV file, how to read each cell."""
     told = {
-        **({exported_as.METADATA: exported_as.JSON} if plan.format == "jsonl" else {}),
+        **({exported_as.METADATA: exported_as.JSON} if plan.format in ("jsonl", "dspy") else {}),
         **writers.kinds_of(chosen.task),
     }
     if plan.format != "csv":

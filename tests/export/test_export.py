@@ -80,12 +80,12 @@ TYPED = [
 """Rows whose texts other readers take for numbers, dates, nothing; whose columns could be taken for other fields."""
 
 
-@pytest.mark.parametrize("format", ["jsonl", "csv", "parquet", "hf"])
+@pytest.mark.parametrize("format", ["jsonl", "csv", "parquet", "dspy", "hf"])
 def test_types_survive_a_round_trip(tmp_path: Path, format: str) -> None:
     (tmp_path / "pool.jsonl").write_text("\n".join(json.dumps(row) for row in TYPED))
     store, again = (Workspace.create(tmp_path / name) for name in ("w", "again"))
     index_pool(store, IndexPlan(paths=(str(tmp_path / "pool.jsonl"),), encoder=None))
-    out = tmp_path / f"out.{format}"
+    out = tmp_path / f"out.{'json' if format == 'dspy' else format}"
     export(store, ExportPlan(out=out, format=format))
     written = out / "data" / "train.parquet" if format == "hf" else out
     assert index_pool(again, IndexPlan(paths=(str(written),), encoder=None)).skipped == ()
