@@ -28,7 +28,7 @@ from ..base import files
 from ..base.errors import CurateError, LLMError, UsageError
 from ..base.files import replace_file
 from ..store.locks import exclusive
-from ..store.settings import user_config
+from ..store.settings import user_file
 
 FILE = "trust.json"
 
@@ -123,7 +123,7 @@ def is_signed(what: object, signature: object) -> bool:
 
 def place() -> Path:
     """The path of the file; ``ICL_CURATE_CONFIG`` moves it with the user's config."""
-    return user_config().absolute().with_name(FILE)
+    return user_file(FILE)
 
 
 def _checked(url: str) -> str:

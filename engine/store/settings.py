@@ -309,9 +309,19 @@ def user_config() -> Path:
     """The user's own config file; ``ICL_CURATE_CONFIG`` overrides the path."""
     if path := os.environ.get(PREFIX + "CONFIG"):
         return Path(path)
+    return _usual_folder() / CONFIG
+
+
+def user_file(name: str) -> Path:
+    """A file of the user's own, beside their config file; where that is ``/dev/null``, in the usual folder."""
+    config = user_config().absolute()
+    return (_usual_folder() if str(config) == os.devnull else config.parent) / name
+
+
+def _usual_folder() -> Path:
     if sys.platform == "win32":
-        return Path(os.environ.get("APPDATA", Path.home())) / "icl-curate" / CONFIG
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "icl-curate" / CONFIG
+        return Path(os.environ.get("APPDATA", Path.home())) / "icl-curate"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "icl-curate"
 
 
 def resolve(workspace: Path | None, flags: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Resolved:

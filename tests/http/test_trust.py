@@ -397,3 +397,9 @@ def test_no_model_runs_code_of_its_own(tmp_path: Path, capsys: pytest.CaptureFix
         load_encoder(str(tmp_path), "cpu")
     assert not ran.exists()
     assert "Do you wish" not in capsys.readouterr().out
+
+
+def test_nothing_is_written_beside_a_config_that_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ICL_CURATE_CONFIG", os.devnull)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert trust.place() == tmp_path / "icl-curate" / "trust.json"
