@@ -578,7 +578,8 @@ def check_settings(settings: Settings) -> None:
         if (count := getattr(settings, name)) is not None and count < 1:
             raise UsageError(f"{name} is {count}", "use 1 or more" + _OR_LEAVE_OUT * (_DEFAULTS[name] is None))
     if not settings.judge_llm and (settings.judge_price_in, settings.judge_price_out) != (None, None):
-        raise UsageError("the judge's prices are those of --llm, which is the judge", "--judge-llm SPEC, or --price-in")
+        what = "judge_price_in and judge_price_out are of another LLM that judges, and judge_llm names none"
+        raise UsageError(what, "--judge-llm SPEC; where --llm judges itself, --price-in and --price-out")
     if settings.least is not None and not 0 < settings.least <= 1:
         raise UsageError(f"least is {settings.least}", "use a value above 0, at most 1" + _OR_LEAVE_OUT)
     for name in PRICES:

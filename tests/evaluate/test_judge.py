@@ -359,7 +359,7 @@ def test_commands_refuse_what_makes_no_sense(run: Run, tmp_path: Path) -> None:
         (("--judge-llm", "offline"), "the metric is another"),
         (("--metric", "judge-scale"), "--metric judge-scale needs answers"),
         (("--metric", "judge"), "needs answers to free instructions"),
-        (("--metric", "judge", "--judge-price-in", "1"), "the judge's prices are those of --llm"),
+        (("--metric", "judge", "--judge-price-in", "1"), "judge_llm names none"),
         (("--metric", "judge", "--judge-llm", "openai:x", "--max-cost", "1"), "needs the prices of openai:x, too"),
         (("--metric", "judge", "--judge-prompt", pool), "the judge's prompt"),
     ):
