@@ -19,6 +19,7 @@ import numpy as np
 from ..base.errors import UsageError
 from ..base.files import replace_file
 from ..base.packages import require
+from ..store.request_fields import KEYED
 from .shard import Arrays
 
 _DIGEST = 16
@@ -153,7 +154,7 @@ def _system(uri: str) -> tuple[Any, str]:
 
 def _unkeyed(uri: str) -> str:
     """The URI without options, and without keys before a bucket."""
-    return re.sub("//[^/]*@", "//", uri.partition("?")[0])
+    return KEYED.sub("//", uri.partition("?")[0])
 
 
 @contextmanager

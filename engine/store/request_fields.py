@@ -113,6 +113,10 @@ def without_secrets(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
+KEYED = re.compile("//(?:[^/]*|[^/:]*:.*)@")
+"""A user name or keys before the bucket of an object store; a secret may hold a slash."""
+
+
 def _paired(name: str, pairs: Any) -> dict[str, str]:
     mark = _PAIRS.get(name, "")
     table: dict[str, str] = {}

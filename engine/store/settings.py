@@ -28,7 +28,7 @@ from ..base.files import read_regular
 from ..pool.display import display_line
 from ..pool.prompts import ORDERS, Order
 from ..pool.records import ANSWER_TOKENS
-from .request_fields import HIDDEN, base_url, format_of, list_of, read_table, schema_file, table_of
+from .request_fields import HIDDEN, KEYED, base_url, format_of, list_of, read_table, schema_file, table_of
 
 if TYPE_CHECKING:
     from ..prompting.template import Template
@@ -510,8 +510,7 @@ def _typed(name: str, value: Any) -> Any:
         raise TypeError
     if name in URLS and value:
         return base_url(name, value)
-    # a secret may hold a slash
-    if name in PLACES and re.search("//(?:[^/]*|[^/:]*:.*)@", str(value).partition("?")[0]):
+    if name in PLACES and KEYED.search(str(value).partition("?")[0]):
         fix = "give the place alone, and keys in the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         raise UsageError(f"{name} holds a user name or a key, which would be stored", fix)
     try:
