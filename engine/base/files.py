@@ -86,6 +86,10 @@ def _name(uid: int) -> str:
         return f"user {uid}"
 
 
+class Refused(OSError):
+    """What `open_regular` and `read_regular` do not read, though it is there and may be read."""
+
+
 def open_regular(path: str | Path) -> BinaryIO:
     """Open a file to read its bytes. Raises `OSError`, with the reason in ``strerror``, also if it is not a regular
     file: a pipe would block and a device never ends."""
@@ -105,13 +109,13 @@ def read_regular(path: str | Path, most: int = -1) -> bytes:
     with open_regular(path) as stream:
         data = stream.read(most + 1 if most >= 0 else -1)
     if 0 <= most < len(data):
-        raise OSError(errno.EINVAL, f"it has more than {most:,} bytes")
+        raise Refused(errno.EINVAL, f"it has more than {most:,} bytes")
     return data
 
 
 def _demand_regular(mode: int) -> None:
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, f"it is {KINDS.get(stat.S_IFMT(mode), 'something else')}, not a file")
+        raise Refused(errno.EINVAL, f"it is {KINDS.get(stat.S_IFMT(mode), 'something else')}, not a file")
 
 
 def _at_once(path: str, flags: int) -> int:

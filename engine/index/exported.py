@@ -8,14 +8,13 @@ apostrophe makes it a text; the manifest of a CSV file says whether it has them.
 
 from __future__ import annotations
 
-import errno
 import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from ..base.errors import UsageError
-from ..base.files import read_regular
+from ..base.files import Refused, read_regular
 
 MANIFEST = ".manifest.json"
 """Suffix that an exported file's manifest adds to its name."""
@@ -38,9 +37,9 @@ def manifest_of(path: str) -> Mapping[str, Any]:
     beside = f"{path.removesuffix('.gz').removesuffix('.zst')}{MANIFEST}"
     try:
         manifest = json.loads(read_regular(beside, LARGEST))
-    except (OSError, ValueError, RecursionError) as error:
-        if getattr(error, "errno", None) == errno.EINVAL:  # what `read_regular` refuses; others are as good as absent
-            raise UsageError(f"{beside}: {error.args[1]}", "remove it, or export the file again") from error
+    except Refused as error:
+        raise UsageError(f"{beside}: {error.strerror}", "remove it, or export the file again") from error
+    except (OSError, ValueError, RecursionError):  # as good as absent
         return {}
     return manifest if isinstance(manifest, dict) else {}
 
