@@ -66,11 +66,12 @@ def llm_record(
     as_json: JsonOption = False,
 ) -> None:
     """Write the answers of an LLM to a file, to repeat commands without it: --llm replay:FILE."""
-    from ..engine.backends.recorded import record
+    from ..engine.backends.recorded import check_target, record
     from ..engine.llm.client import client_for
 
     settings = settings_of(workspace, llm=llm, base_url=base_url, device=device, **asdict(request))
     store = open_workspace(workspace)
+    check_target(store, file, force)  # before a model is loaded, or a key is asked for
     with narrated() as (report, _), client_for(store, settings, report) as client:
         answers = record(store, client.backend, file, force)
     if as_json:

@@ -26,16 +26,20 @@ from ..store.targets import check_file, check_no_input
 from ..store.workspace import Workspace
 
 
+def check_target(workspace: Workspace, path: Path, force: bool) -> None:
+    """Raise `UsageError` for a file that must not be overwritten, see `check_file`."""
+    check_no_input(workspace, path)
+    check_file(path, force)
+
+
 def record(workspace: Workspace, backend: Backend, path: Path, force: bool = False) -> int:
-    """Write the workspace's answers of an LLM to ``path``; returns their number. Raises `UsageError` for a file that
-    must not be overwritten, see `check_file`.
+    """Write the workspace's answers of an LLM to ``path``; returns their number. Raises as `check_target` does.
 
     Log-probabilities are stored exactly, because scores in later prompts depend on them. Latencies and numbers of
     attempts, which differ every time, are left out. Raises `LLMError` if there are none or the LLM was never probed
     there.
     """
-    check_no_input(workspace, path)
-    check_file(path, force)
+    check_target(workspace, path, force)
     identity = dict(backend.identity())
     capabilities = calls.capabilities(workspace, cache.canonical(identity))
     again = f"icl-curate evaluate --llm {quote(backend.spec)}"

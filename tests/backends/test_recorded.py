@@ -9,6 +9,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from factories.commands import Run
 from factories.gullible_world import Gullible
 from factories.models import CHAT, save_model
 from icl_curate.engine.backends.hf.model import LocalModel
@@ -55,6 +56,13 @@ def test_a_recording_overwrites_nothing_that_it_should_not(tmp_path: Path) -> No
     with pytest.raises(LLMError, match="no answers"):
         record(workspace, Gullible(), taken, force=True)
     assert taken.read_text() == "theirs"
+
+
+def test_a_taken_file_is_told_before_a_model_is_loaded(tmp_path: Path, run: Run) -> None:
+    workspace, taken = Workspace.create(tmp_path / "w"), tmp_path / "taken.parquet"
+    taken.write_text("theirs")
+    done = run("llm", "record", taken, "--llm", f"hf:{tmp_path / 'none'}", "-w", workspace.path)
+    assert done.code == 2 and f"{taken} exists" in done.err
 
 
 def test_a_replay_gives_the_answers_that_were_recorded_and_no_others(
