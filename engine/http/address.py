@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -64,6 +65,13 @@ class Address:
 
     def __str__(self) -> str:
         return without_secrets(self.url)
+
+
+def is_asked_at(server: str, llm: str, url: str) -> bool:
+    """Whether the ``server`` is where an LLM is asked, by its spec, if ``url`` is the setting."""
+    with suppress(UsageError, KeyError):  # of a variable that names no server; another kind of LLM
+        return str(Address.of(url, llm.partition(":")[0].strip().lower())) == server
+    return False
 
 
 def certificates(trust_env: bool) -> ssl.SSLContext:

@@ -32,7 +32,8 @@ from ..evaluate.compare import EvaluationPlan
 from ..evaluate.results import AS_INDEXED
 from ..evaluate.results import KIND as EVALUATE
 from ..export.corpus import content_hash
-from ..llm.asking import destination, price_of
+from ..http.address import is_asked_at
+from ..llm.asking import price_set
 from ..llm.budget import Price
 from ..llm.graded import grading_set
 from ..llm.marks import GradedBy
@@ -611,10 +612,8 @@ def _price(llm: str, settings: Settings, done: Sequence[Run]) -> Price | None:
     spec, _, server = llm.partition(" at ")
     if program_in(spec):
         return None
-    with suppress(CurateError):  # of no LLM, a variable that names no server, one that only the workspace names
-        meant = settings.llm == spec and destination(settings).partition(" at ")[2] == server
-        if meant and (price := price_of(settings)):
-            return price
+    if settings.llm == spec and is_asked_at(server, spec, settings.base_url) and (price := price_set(settings)):
+        return price
     for run in reversed(done):
         had = _flat(run.settings)
         there = run.llm == spec and had.get("base_url") in (None, "", server)

@@ -12,12 +12,12 @@ from typing import Literal
 
 from ..base.code import is_code
 from ..base.contract import from_json
-from ..base.errors import UsageError, counted
+from ..base.errors import counted
 from ..evaluate.results import AS_INDEXED, EvaluationReport, stored_evaluations, without_trials
 from ..evaluate.results import KIND as EVALUATE
 from ..evaluate.statistics import bootstrap_interval, compare
 from ..http import trust
-from ..http.address import Address
+from ..http.address import is_asked_at
 from ..jobs.folder import CANCELLED_CODE, is_own, jobs
 from ..llm.marks import GradedBy
 from ..pool.display import display_line
@@ -117,11 +117,8 @@ def server_option(workspace: Workspace, llm: str, server: str, base_url: str) ->
     """The option by which a command asks an LLM at its server, if another would be asked without. The workspace may be
     anybody's, so a server is named only if the user has confirmed it; else it is left to be filled in: no other is to
     get the prompts."""
-    if not server or not llm.startswith("openai:"):
+    if not server or not llm.startswith("openai:") or is_asked_at(server, llm, base_url):
         return []
-    with suppress(UsageError):  # of a variable that names no server
-        if server == str(Address.of(base_url)):
-            return []
     return ["--base-url", server if trust.canonical(server) in trust.confirmed(workspace.path) else "URL"]
 
 
