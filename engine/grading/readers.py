@@ -63,7 +63,7 @@ def _number(reply: str, choices: Sequence[str]) -> str | None:
 _LETTER = re.compile(
     r"[(\[（]([A-Z])[)\]）]|\*\*([A-Z])\*\*|^[^\w\n]*([A-Z])(?:[^\w\n]*$|[).:：、])"
     r"|\b(?:[Aa]nswer|[Oo]ption|[Cc]hoice)\W+(?:is\W+)?([A-Z])\b"
-    rf"|(?i:{CUES}|[选選])\W{{0,9}}(?i:{IS})?\W{{0,9}}([A-Z])(?![A-Za-z])",
+    rf"|(?i:{CUES}|[选選])\W{{0,9}}(?i:{IS}?)\W{{0,9}}([A-Z])(?![A-Za-z])",
     re.MULTILINE,
 )
 

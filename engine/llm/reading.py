@@ -24,7 +24,7 @@ _ROUND = re.compile(r"^\s*(?:Previous Generated Answers?:?\s*|Round\s*[\[(]*\d+[
 """The headers of earlier answers: a quarter of what Qwen2.5-Coder-0.5B replies in rounds is an answer behind them."""
 _HEADER = re.compile(r"^\s*(?:(?:Document|Example|Round)\s*[\[(]*\d+[\])]*\s*:?|[\[(]*\d+[\])]+\s*:)\s*", re.IGNORECASE)
 """Those of documents and examples; the first word may be missing."""
-_CUE = re.compile(rf"^\s*(?:(?:(?:Final )?{CUE.rstrip(':')}|A|{CUES})\s*[:：]|(?:{CUES})\s*(?:{IS}))\s*", re.IGNORECASE)
+_CUE = re.compile(rf"^\s*(?:(?:(?:Final )?{CUE.rstrip(':')}|A)\s*[:：]|{CUES}\s*(?:[:：]|{IS}))\s*", re.IGNORECASE)
 
 
 def read(request: Request, answer: Answer) -> Answer:
