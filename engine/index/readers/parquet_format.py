@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from typing import Any, BinaryIO
@@ -27,8 +27,14 @@ PIECEWISE = {"pre_buffer": False, "buffer_size": 1 << 20}
 """How Arrow reads a row group: page by page. By itself it first reads all of a column, as it is stored."""
 
 
-def read_parquet(path: str, stream: BinaryIO, groups: range | None = None) -> Iterator[Record]:
-    """The records of a file, or of some of its row groups."""
+def read_parquet(
+    path: str,
+    stream: BinaryIO,
+    groups: range | None = None,
+    columns: Callable[[Sequence[str]], list[str] | None] = lambda names: None,
+) -> Iterator[Record]:
+    """The records of a file, or of some of its row groups; ``columns`` chooses by their names those that are
+    read, None for all."""
     pyarrow = arrow(f"{path}: reading Parquet files")
     from pyarrow import parquet
 
@@ -38,7 +44,8 @@ def read_parquet(path: str, stream: BinaryIO, groups: range | None = None) -> It
             raise UsageError(f"{path} has no rows", "remove it, or add rows to it")
         names = label_names(file.schema_arrow.metadata)
         number = sum(_rows_by_group(file)[: groups.start]) if groups else 0
-        for batch in _batches(path, file, stream, groups or range(file.num_row_groups)):
+        wanted = columns(file.schema_arrow.names)
+        for batch in _batches(path, file, stream, groups or range(file.num_row_groups), wanted):
             for number, row in enumerate(plain_rows(batch), number + 1):  # noqa: B020 - goes on from the last batch
                 yield number, row if isinstance(row, BadRecord) else _named(row, names)
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:  # the latter: a column name
@@ -46,8 +53,8 @@ def read_parquet(path: str, stream: BinaryIO, groups: range | None = None) -> It
         raise UsageError(f"{path} is truncated or not a Parquet file: {message}", "write the file again") from error
 
 
-def _batches(path: str, file: Any, stream: BinaryIO, groups: range) -> Iterator[Any]:
-    """The rows of these row groups. Raises `UsageError` for one that unpacks to far too much."""
+def _batches(path: str, file: Any, stream: BinaryIO, groups: range, wanted: list[str] | None) -> Iterator[Any]:
+    """The ``wanted`` columns of these row groups. Raises `UsageError` for one that unpacks to far too much."""
     from pyarrow import parquet
 
     paths = [file.schema.column(i).path for i in range(len(file.schema))]
@@ -55,15 +62,16 @@ def _batches(path: str, file: Any, stream: BinaryIO, groups: range) -> Iterator[
     packed = parquet.ParquetFile(stream, metadata=file.metadata, read_dictionary=paths, **PIECEWISE)
     for group in groups:
         claimed = file.metadata.row_group(group)
-        _refuse_bomb(path, claimed)
-        size = claimed.total_byte_size / max(claimed.num_rows, 1)
-        for sample in islice(packed.iter_batches(batch_size=SAMPLE, row_groups=[group]), 1):
+        read = [claimed.column(i) for i, at in enumerate(paths) if wanted is None or at.partition(".")[0] in wanted]
+        _refuse_bomb(path, read)
+        size = sum(column.total_uncompressed_size for column in read) / max(claimed.num_rows, 1)
+        for sample in islice(packed.iter_batches(batch_size=SAMPLE, row_groups=[group], columns=wanted), 1):
             size += _row_bytes(sample)
-        yield from file.iter_batches(batch_size=_at_once(size), row_groups=[group])
+        yield from file.iter_batches(batch_size=_at_once(size), row_groups=[group], columns=wanted)
 
 
-def _refuse_bomb(path: str, group: Any) -> None:
-    for column in map(group.column, range(group.num_columns)):
+def _refuse_bomb(path: str, columns: Sequence[Any]) -> None:
+    for column in columns:
         if column.total_uncompressed_size > max(UNPACKED, PACKED * column.total_compressed_size):
             raise UsageError(
                 f"{path}: {column.path_in_schema} unpacks from {column.total_compressed_size >> 10:,} kB to "

@@ -89,7 +89,7 @@ def _sells_below(second: str, top: str) -> bool:
 
 GroupBy = Literal["auto", "source", "domain"]
 AuditTask = Literal["questions", "imputation"]
-_ANSWERS, _SOURCES = "retrieved_answers", ("retrieved_sources", "retrieved_websites")
+_ANSWERS, _CORRECT, _SOURCES = "retrieved_answers", "correct_answers", ("retrieved_sources", "retrieved_websites")
 _ASKED = ("question", "record", "column")
 _FILE = "give a .jsonl or .parquet file of recorded retrievals"
 _SHAPE = (
@@ -226,7 +226,7 @@ def read_log(path: str | Path, *, group_by: GroupBy = "auto", normalised: bool =
     for where, row in _rows_of(file):
         named = next((name for name in _SOURCES if row.get(name) is not None), None)
         answers, documents = row.get(_ANSWERS), row.get(named) if named else None
-        correct = row.get("correct_answers")
+        correct = row.get(_CORRECT)
         if not (isinstance(answers, list) and isinstance(documents, list) and isinstance(correct, list)):
             raise UsageError(f"{where}: not a recorded retrieval", _SHAPE)
         if len(answers) != len(documents):
@@ -266,12 +266,19 @@ def to_lists(log: Log, names: Sequence[str] | None = None) -> RankedLists:
     return ranked_lists(log.sources, log.answers, log.right, documents=log.documents, names=names)
 
 
+def _used(columns: Sequence[str]) -> list[str] | None:
+    """Of the columns of a Parquet file those that are used; None, all, where none tells which question a row is."""
+    known = (_ANSWERS, _CORRECT, *_SOURCES, *_ASKED)
+    return [name for name in known if name in columns] if {*_ASKED} & {*columns} else None
+
+
 def _rows_of(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each row and where it stands, read as those of a pool: what unpacks to far too much is refused."""
     try:
         with open_regular(file) as stream:
             parquet = file.suffix in {".parquet", ".pq"}
-            for number, row in read_parquet(str(file), stream) if parquet else read_jsonl(decoded_lines(stream)):
+            rows = read_parquet(str(file), stream, columns=_used) if parquet else read_jsonl(decoded_lines(stream))
+            for number, row in rows:
                 where = f"{file} row {number}" if parquet else f"{file}:{number}"
                 if isinstance(row, BadRecord):
                     raise UsageError(f"{where}: {row.reason}", _SHAPE)

@@ -225,6 +225,8 @@ def test_a_log_that_unpacks_to_far_too_much_is_refused(tmp_path: Path, monkeypat
     with pytest.raises(UsageError, match="unpacks from"):
         read_log(log)
     (tmp_path / "log.jsonl").write_bytes(b'{"question": "' + b"x" * 1_000)
+    other = write(tmp_path / "other.parquet", [row | {"page": "x" * 10_000} for row in recorded(1, 20)])
+    assert read_log(other).questions == read_log(write(tmp_path / "plain.parquet", recorded(1, 20))).questions
     monkeypatch.setattr(records, "LINE", 100)
     with pytest.raises(UsageError, match=r"log\.jsonl:1: the line is longer"):
         read_log(tmp_path / "log.jsonl")
