@@ -16,11 +16,11 @@ PROGRAM = re.compile(r"\bicl-curate((?: [a-z][a-z-]*)+)")
 KEPT = (
     "llm", "base_url", "template", "prompt_format", "answer_prefix", "order", "metric", "read", "least", "judge_llm",
     "judge_prompt", "answers", "endpoint", "max_tokens", "temperature", "top_p", "stop", "response_format",
-    "reasoning_effort", "extra_body",
+    "reasoning_effort",
 )  # fmt: skip
 OPTIONS = {"workspace": "-w", "k": "-k"} | {name: f"--{name.replace('_', '-')}" for name in KEPT}
 """What a suggestion keeps of the command line, by the name of the parameter: all that says which prompts are asked, of
-whom, and how answers are graded; but no headers, which may be secret."""
+whom, and how answers are graded; but neither headers nor further fields of the body, which may be secret."""
 SPELT = OPTIONS | {"workspace": "-w|--workspace", "k": "-k|--shots"}
 OTHERWISE = {("train ranker", "temperature"), ("audit", "k"), ("serve", "k")}
 """Options that are none of these: of another meaning, and of `serve`, whose ``--locked`` has its own."""

@@ -76,6 +76,7 @@ PROMPTED = (
             "icl-curate train ranker -k 4 --template 'my ticket.jinja' --read line "
             "--stop 'a b' --stop c --response-format json --metric em; icl-curate audit; icl-curate serve --locked",
         ),
+        (("curate", "--extra-body", '{"key": "secret"}'), "icl-curate evaluate", "icl-curate evaluate"),
         (("train", "ranker", "--temperature", "2"), "icl-curate evaluate", "icl-curate evaluate"),
         (SERVED, "icl-curate status --workspace other", "icl-curate status --workspace other"),
         (SERVED, "icl-curate tune -w w --llm=openai:b", "icl-curate tune -w w --llm=openai:b"),
