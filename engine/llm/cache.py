@@ -95,7 +95,9 @@ def dump_capabilities(capabilities: Capabilities) -> str:
 
 def load_capabilities(text: str) -> Capabilities:
     values = json.loads(text)
-    return Capabilities(**{**values, "notes": tuple(values.get("notes", ()))})
+    before = values.get("details", {}).get("dialect")  # of a server that was probed when ``apart`` was not stored
+    apart = values.get("apart", isinstance(before, Mapping) and before.get("endpoint") == "chat")
+    return Capabilities(**{**values, "notes": tuple(values.get("notes", ())), "apart": apart})
 
 
 @contextmanager

@@ -115,8 +115,9 @@ otherwise continue with the next question."""
 class Capabilities:
     """The capabilities of a backend (probed, stored per LLM and server, checked before a plan runs).
 
-    ``logprobs``: log-probabilities of generated tokens. ``scoring``: log-probabilities of given choices. ``entropies``:
-    entropies of the distributions that generated tokens were sampled from. ``context_tokens``: maximum prompt length,
+    ``logprobs``: log-probabilities of generated tokens. ``scoring``: log-probabilities of given choices; ``apart``: of
+    a plain text, without the template that a chat server puts around the prompt that is served. ``entropies``: those
+    of the distributions that generated tokens were sampled from. ``context_tokens``: maximum prompt length,
     None if unknown. ``instructs``: follows free instructions (the built-in reader does not). ``notes``: lines for the
     user.
     """
@@ -128,12 +129,12 @@ class Capabilities:
     entropies: bool = False
     notes: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    apart: bool = False
 
     @property
     def scores_served(self) -> bool:
-        """Whether what it scores is the prompt that is served: a chat server scores texts without its template."""
-        dialect = self.details.get("dialect")
-        return self.scoring and not (isinstance(dialect, Mapping) and dialect.get("endpoint") == "chat")
+        """Whether what it scores is the prompt that is served."""
+        return self.scoring and not self.apart
 
 
 class Backend(Protocol):

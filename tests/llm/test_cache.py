@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -144,6 +145,15 @@ def test_capabilities_are_kept_by_identity(tmp_path: Path) -> None:
     text = calls.capabilities(workspace, "one")
     assert text is not None
     assert load_capabilities(text) == found
+
+
+@pytest.mark.parametrize(("endpoint", "served"), [("chat", False), ("completions", True)])
+def test_a_probe_of_before_says_by_its_endpoint_whether_the_served_prompt_is_scored(
+    endpoint: str, served: bool
+) -> None:
+    stored = json.loads(dump_capabilities(Capabilities(True, True, details={"dialect": {"endpoint": endpoint}})))
+    del stored["apart"]
+    assert load_capabilities(json.dumps(stored)).scores_served is served
 
 
 def test_uncertainty_of_stored_numbers_is_exact() -> None:

@@ -286,6 +286,7 @@ class OpenAIServer:
             context_tokens=context,
             notes=tuple(notes),
             details={"dialect": asdict(self._dialect), "model": first.model, "latency": first.latency},
+            apart=self._dialect.endpoint == "chat",
         )
 
     async def _probe_generation(self) -> Answer:
