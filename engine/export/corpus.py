@@ -35,6 +35,7 @@ from ..base.packages import VERSION
 from ..base.progress import CancelToken, Event, Report, silent
 from ..index import exported as exported_as
 from ..index.exported import MANIFEST, escaped
+from ..pool.display import encodable_json
 from ..pool.records import Demonstration, Split, Task
 from ..pool.sets import labels_of
 from ..prompting.template import AUTO, FileTemplate, Template
@@ -42,7 +43,7 @@ from ..retrieval.duplicates import normalised
 from ..store import columns, decisions
 from ..store.demonstrations import active_rows, check_sources, fetch, groups, task_of
 from ..store.overview import EXPORTED, EXPORTED_TO
-from ..store.targets import check_file, check_folder, check_no_input
+from ..store.targets import ANOTHER, check_file, check_folder, check_no_input
 from ..store.versions import PoolState, state_of
 from ..store.workspace import Workspace
 from . import writers
@@ -210,8 +211,9 @@ def export(
     if exported.get("pool") and not plan.version and not plan.sources:
         with suppress(CurateError), workspace.write() as con:  # a workspace that can only be read
             columns.note(con, EXPORTED, columns.now().isoformat())
-            with suppress(ValueError):  # on another drive
-                columns.note(con, EXPORTED_TO, os.path.relpath(plan.out.resolve(), workspace.path.parent))
+            with suppress(ValueError):  # on another drive, or of no UTF-8, which a database cannot hold
+                place = os.path.relpath(plan.out.resolve(), workspace.path.parent).encode().decode()
+                columns.note(con, EXPORTED_TO, place)
     return done
 
 
@@ -269,6 +271,8 @@ class Chosen:
 
 def check_target(plan: ExportPlan) -> None:
     """Raise `UsageError` if the target must not be overwritten; clean up after killed exports first."""
+    if not plan.out.name:
+        raise UsageError(f"'{plan.out}' is no name of a file or a new folder", ANOTHER)
     if not plan.dry_run:
         with suppress(OSError):  # an unwritable target is reported when it is written
             _clear(plan)
@@ -488,7 +492,7 @@ def _columns(workspace: Workspace, plan: ExportPlan, chosen: Chosen) -> dict[str
 
 def _publish(plan: ExportPlan, temporary: Path, manifest: dict[str, Any]) -> None:
     """Move the finished files into place, in the order explained in the module's docstring."""
-    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    text = encodable_json(json.dumps(manifest, indent=2, ensure_ascii=False)) + "\n"
     target = manifest_path(plan)
     if plan.format == "hf":
         _write_settled(temporary / target.name, text)

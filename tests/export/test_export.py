@@ -533,6 +533,18 @@ def test_force_deletes_nothing_that_an_export_did_not_write(tmp_path: Path, run:
     assert run("status", "-w", workspace).code == 0
 
 
+@pytest.mark.parametrize("format", ["jsonl", "hf"])
+def test_what_has_no_name_is_no_target(store: Workspace, format: str) -> None:
+    with pytest.raises(UsageError, match=r"'\.' is no name of a file"):
+        export(store, ExportPlan(out=Path(), format=format, force=True))
+
+
+def test_the_name_of_a_file_may_be_any_bytes(store: Workspace, tmp_path: Path) -> None:
+    out = tmp_path / os.fsdecode(b"\xff.jsonl")
+    done = export(store, ExportPlan(out=out))
+    assert json.loads(Path(done.manifest).read_bytes())["files"].keys() == {out.name}
+
+
 def test_what_the_workspace_was_made_from_is_never_overwritten(tmp_path: Path, run: Run) -> None:
     (tmp_path / "data").mkdir()
     for name in ("pool", "validation"):
