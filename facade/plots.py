@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..engine.base.errors import UsageError
 from ..engine.base.packages import require
 
@@ -39,12 +41,11 @@ def _sweep(told: Mapping[str, Any], axes: Axes) -> None:
     """A line for each method over the values of the setting, with 95 % intervals."""
     points = told["points"]
     for name in dict.fromkeys(name for point in points for name in point["methods"]):
-        figures = [(point["value"], point["methods"][name]) for point in points if name in point["methods"]]
+        every = [(point["value"], point["methods"][name]) for point in points if name in point["methods"]]
+        figures = [(value, one) for value, one in every if one["accuracy"] is not None]
         means = [one["accuracy"] for _, one in figures]
-        bars = [_bar(one["accuracy"], *(one["ci95"] or (None, None))) for _, one in figures]
-        axes.errorbar(
-            [value for value, _ in figures], means, list(zip(*bars, strict=True)), marker="o", capsize=3, label=name
-        )
+        bars = np.reshape([_bar(one["accuracy"], *(one["ci95"] or (None, None))) for _, one in figures], (-1, 2)).T
+        axes.errorbar([value for value, _ in figures], means, bars, marker="o", capsize=3, label=name)
     axes.set_xlabel(told["setting"])
     axes.set_ylabel(f"{points[0]['metric']} on {points[0]['queries']:,} {points[0]['split']} queries (95 %)")
     axes.legend()

@@ -25,6 +25,7 @@ from icl_curate.cli import PANELS
 from icl_curate.engine.base.errors import Cancelled, NoWorkspaceError, UsageError
 from icl_curate.engine.base.progress import Event, stoppable
 from icl_curate.engine.store.demonstrations import verified_queries
+from icl_curate.facade.plots import plot
 from icl_curate.render import progress
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -192,6 +193,9 @@ def test_an_evaluation_is_that_of_the_command(support: Path, run: Run) -> None:
     assert frame.accuracy["dense"] == done.methods["dense"].accuracy
     sweep = pool.evaluate(["dense"], sweep="k=0,2", seeds=1, limit=20)
     assert [point["k"] for point in sweep.as_json()["points"]] == [0, 2]
+    told = sweep.as_json()
+    told["points"][0]["methods"]["dense"] |= {"accuracy": None, "ci95": None}  # no prompt got an answer
+    assert [len(line.get_xdata()) for line in plot(told, _axes()).get_lines()[:1]] == [1]
 
 
 def test_settings_hold_for_the_pool_or_for_a_call(small: Pool) -> None:
