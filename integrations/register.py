@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,29 +14,12 @@ if TYPE_CHECKING:
 def adapters(registry: Registry[Adapter]) -> None:
     from ..engine.prompting.function import Adapter
 
-    registry.add("dspy", Adapter(_dspy_template, _dspy_program))
-    registry.add("langchain_core", Adapter(_langchain_template, _langchain_program))
+    for library, module in (("dspy", "dspy"), ("langchain_core", "langchain")):
+        registry.add(
+            library, Adapter(partial(_adapted, module, "as_template"), partial(_adapted, module, "as_program"))
+        )
 
 
-def _dspy_template(own: Any) -> Callable[..., Any]:
-    from .dspy import as_template
-
-    return as_template(own)
-
-
-def _dspy_program(own: Any) -> Callable[..., Any]:
-    from .dspy import as_program
-
-    return as_program(own)
-
-
-def _langchain_template(own: Any) -> Callable[..., Any]:
-    from .langchain import as_template
-
-    return as_template(own)
-
-
-def _langchain_program(own: Any) -> Callable[..., Any]:
-    from .langchain import as_program
-
-    return as_program(own)
+def _adapted(module: str, name: str, own: Any) -> Any:
+    """What the function of this ``name`` makes of an object; the library is loaded here."""
+    return getattr(import_module(f".{module}", __package__), name)(own)

@@ -79,9 +79,14 @@ def arrow(purpose: str) -> Any:
     return pyarrow
 
 
-class _NoPandas(MetaPathFinder):
+class _Without(MetaPathFinder):
+    """Finds nothing, and lets no other finder find the module ``spared``."""
+
+    def __init__(self, spared: str) -> None:
+        self.spared = spared
+
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
+        if name == self.spared:
             raise ModuleNotFoundError(name)
 
 
@@ -89,7 +94,7 @@ class _NoPandas(MetaPathFinder):
 def _spare_pandas(pyarrow: Any) -> None:
     """Let pyarrow look for pandas once, and find none; what imports pandas itself still can."""
     if "pandas" not in sys.modules:
-        finder = _NoPandas()
+        finder = _Without("pandas")
         sys.meta_path.insert(0, finder)
         try:
             pyarrow.array([])
@@ -97,16 +102,10 @@ def _spare_pandas(pyarrow: Any) -> None:
             sys.meta_path.remove(finder)
 
 
-class _NoAiohttp(MetaPathFinder):
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == "openai._vendor.httpx_aiohttp":
-            raise ModuleNotFoundError(name)
-
-
 def spare_aiohttp() -> None:
     """Let openai be imported without its client over aiohttp, which takes a third of that time where aiohttp is
     installed, and which we do not use. Only for a process of our own: others may use it."""
-    sys.meta_path.insert(0, _NoAiohttp())
+    sys.meta_path.insert(0, _Without("openai._vendor.httpx_aiohttp"))
 
 
 def lacking(error: ImportError) -> UsageError | None:
