@@ -91,7 +91,7 @@ def encode(
         if unfit:
             report(Event("encode", note=f"{unfit:,} stored vectors were damaged or outdated: encoded again"))
         lacking = ~stored.holds(rows, keys)
-        if not loaded.local:
+        if isinstance(loaded, ServedEncoder):
             report(Event("encode", note=loaded.announced(searched_texts(workspace, rows[lacking], passages))))
         try:
             done = stored.fill(
@@ -100,7 +100,7 @@ def encode(
                 engine=engine, need=need_of(elsewhere),
             )  # fmt: skip
         finally:
-            if not loaded.local:
+            if isinstance(loaded, ServedEncoder):
                 report(Event("encode", note=loaded.described()))
         stored.damaged(reread=True)  # remembered for the next process that opens them
     search_codes(vectors_of(workspace, encoder, passages), len(rows), report, cancel, reread=True)

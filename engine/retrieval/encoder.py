@@ -179,12 +179,6 @@ class Encoder(Protocol):
     def local(self) -> bool:
         """Whether the workers of an engine can load it. One behind an API is asked by this process alone."""
 
-    def announced(self, texts: Sequence[str]) -> str:
-        """Where texts go, and what that may cost; empty for a local one."""
-
-    def described(self) -> str:
-        """What was read, and its cost; empty for a local one."""
-
 
 class Local:
     """What the encoders of this machine have in common."""
@@ -201,12 +195,6 @@ class Local:
         self: Encoder, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
     ) -> Float32s:
         return self.encode(texts, report, cancel)
-
-    def announced(self, texts: Sequence[str]) -> str:
-        return ""
-
-    def described(self) -> str:
-        return ""
 
 
 def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto", *, full_precision: bool = False) -> SentenceEncoder:

@@ -19,7 +19,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -46,28 +46,6 @@ T = TypeVar("T")
 Features = dict[str, Any]
 
 
-class Model(Protocol):
-    """Texts become ``input_ids`` and ``attention_mask``, to which ``head`` adds ``token_embeddings``."""
-
-    @property
-    def dimension(self) -> int: ...
-
-    @property
-    def added(self) -> list[int] | None:
-        """Ids that the tokeniser adds before and after a text; None for a model without token vectors."""
-
-    @property
-    def head(self) -> Callable[[Features], Features]: ...
-
-    def halved(self) -> Callable[[Features], Features]:
-        """A copy of the head in bfloat16."""
-
-    def features(self, texts: list[str]) -> Features: ...
-
-    def pooled(self, features: Features) -> torch.Tensor:
-        """One vector for each text, (texts, dimension)."""
-
-
 class Transformer:
     """A loaded model. Thread-safe; its weights never change."""
 
@@ -83,7 +61,7 @@ class Transformer:
         import torch
 
         where = _device(device)
-        self._model: Model = Packaged(Path(source), where) if packaged else _load(source, where)
+        self._model: Packaged | Published = Packaged(Path(source), where) if packaged else _load(source, where)
         self.dimension: int = self._model.dimension
         self.device = str(where)
         self._batch = CPU_BATCH if where.type == "cpu" else BATCH
@@ -188,7 +166,11 @@ class Transformer:
 
 class Packaged:
     """The default encoder from its folder: its BERT and the mean over the tokens. Importing transformers takes as long
-    as the vectors of a thousand texts, sentence-transformers twice that."""
+    as the vectors of a thousand texts, sentence-transformers twice that.
+
+    Texts become ``input_ids`` and ``attention_mask``, to which ``head`` adds ``token_embeddings``; ``halved`` is a copy
+    of the head in bfloat16. ``pooled``: one vector for each text, (texts, dimension). ``added``: ids that the tokeniser
+    adds before and after a text."""
 
     def __init__(self, folder: Path, device: torch.device) -> None:
         from tokenizers import Tokenizer
@@ -285,7 +267,8 @@ class Bert:
 
 
 class Published:
-    """A sentence-transformers model: its first module is the head, the others pool."""
+    """A sentence-transformers model, as `Packaged`: its first module is the head, the others pool. ``added`` is None
+    for a model without token vectors."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -315,7 +298,7 @@ class Published:
         return vectors
 
 
-def _load(source: str, device: torch.device) -> Model:
+def _load(source: str, device: torch.device) -> Published:
     """The model in evaluation mode, from this machine, else from the hub."""
     import sentence_transformers  # noqa: F401  # before its loggers are set
 
@@ -348,7 +331,7 @@ def _write_nothing() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def _open(source: str, device: torch.device, local: bool) -> Model:
+def _open(source: str, device: torch.device, local: bool) -> Published:
     from sentence_transformers import SentenceTransformer
 
     return Published(SentenceTransformer(source, device=str(device), local_files_only=local).eval())
