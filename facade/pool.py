@@ -170,11 +170,11 @@ class Pool:
 
     def to_arrow(self, split: Split = "pool", **options: Any) -> pyarrow.Table:
         """`rows` as a table of pyarrow."""
-        return _module("pyarrow").Table.from_pylist(self.rows(split, **options))
+        return _module("pyarrow").Table.from_pydict(_columns(self.rows(split, **options)))
 
     def to_dataset(self, split: Split = "pool", **options: Any) -> datasets.Dataset:
         """`rows` as a data set of `datasets`."""
-        return _module("datasets").Dataset.from_list(self.rows(split, **options))
+        return _module("datasets").Dataset.from_dict(_columns(self.rows(split, **options)))
 
     def queries(self, split: Split = "validation", limit: int | None = None) -> list[Query]:
         """The queries of a split, in the order they were indexed."""
@@ -712,6 +712,12 @@ def _module(name: str) -> Any:
 
     require("frames", name)
     return import_module(name)
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """The rows by column: libraries that are given rows take the columns of the first for all."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def _planned(plan: type[R], options: dict[str, Any], **given: Any) -> R:

@@ -106,7 +106,10 @@ def test_names_of_labels_are_a_list_or_a_text(tmp_path: Path) -> None:
 def test_rows_come_back_as_they_left(small: Pool, tmp_path: Path) -> None:
     again = Pool.index(small.to_pandas(), tmp_path / "again", encode=False, progress=False)
     assert again.rows() == small.rows()
-    assert small.to_arrow().to_pylist()[0]["input"] == ROWS[0]["input"]
+    odd = Pool.index([*ROWS, {"input": "x", "output": "y", "context": "p", "only": 1}], tmp_path / "odd", encode=False)
+    assert odd.to_arrow().column_names == [*odd.to_pandas().columns]  # not those of the first row alone
+    for frame in (odd.to_arrow(), odd.to_pandas()):
+        assert Pool.index(frame, tmp_path / "again", encode=False, progress=False).rows() == odd.rows()
     assert [row["id"] for row in small.rows("test")] == ["t1", "t2"]
     small.prune(["a"])
     assert list(small.to_pandas()["id"]) == ["b", "c", "d"]
