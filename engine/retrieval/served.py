@@ -177,7 +177,7 @@ class ServedEncoder:
         self.encode_each([distinct[i] for i in fresh], keep, report, cancel)
         by_place |= {i: vector for i, vector in enumerate(stored) if vector is not None}
         place = {text: i for i, text in enumerate(distinct)}
-        return np.array([by_place[place[text]] for text in texts], np.float32).reshape(len(texts), self.dimension)
+        return np.array([by_place[place[text]] for text in texts], np.float32).reshape(len(texts), self._width or 0)
 
     encode_queries = encode
 
