@@ -168,9 +168,7 @@ def export(
     check_target(plan)
     if plan.version and plan.split != "pool":
         raise UsageError(f"a version has no queries, but the split is {plan.split}", "leave out --split")
-    saved = state_of(workspace, plan.version) if plan.version else None
-    splits = writers.SPLITS if plan.format == "hf" else (plan.split,)
-    chosen = Chosen({split: _rows(workspace, plan, split, saved) for split in splits}, saved, _task(workspace, saved))
+    chosen = Chosen.of(workspace, plan)
     exported: dict[str, int] = {split: int(rows.size) for split, rows in chosen.rows.items()}
     if not any(exported.values()):
         raise UsageError("nothing to export: no row passes the filters", "icl-curate sources")
@@ -228,8 +226,8 @@ def _writer(workspace: Workspace, plan: ExportPlan, chosen: Chosen) -> Writer:
 def first_record(workspace: Workspace, plan: ExportPlan) -> str:
     """The first row as an export would write it, under the header of a CSV file; of a format that is no text, its
     columns as JSON. Raises `UsageError` if there is nothing to export."""
-    chosen = Chosen({plan.split: _rows(workspace, plan, plan.split, None)}, None, task_of(workspace))
-    first = fetch(workspace, chosen.all[:1])
+    chosen = Chosen.of(workspace, plan)
+    first = chosen.fetch(workspace, plan.split, 0, 1)
     if not first:
         raise UsageError("nothing to export: no row passes the filters", "icl-curate sources")
     if plan.format in ("parquet", "hf"):
@@ -243,10 +241,8 @@ def first_record(workspace: Workspace, plan: ExportPlan) -> str:
 def records(workspace: Workspace, plan: ExportPlan) -> Iterator[dict[str, Any]]:
     """The rows that an export would write, each as its JSON object. Raises `UsageError` for an unknown version or
     source."""
-    saved = state_of(workspace, plan.version) if plan.version else None
-    rows = _rows(workspace, plan, plan.split, saved)
-    chosen = Chosen({plan.split: rows}, saved, _task(workspace, saved))
-    for start in range(0, rows.size, BATCH):
+    chosen = Chosen.of(workspace, plan)
+    for start in range(0, chosen.all.size, BATCH):
         yield from (writers.record(row, chosen.task) for row in chosen.fetch(workspace, plan.split, start))
 
 
@@ -259,13 +255,20 @@ class Chosen:
     saved: PoolState | None
     task: Task
 
+    @classmethod
+    def of(cls, workspace: Workspace, plan: ExportPlan) -> Chosen:
+        """What the plan chooses; of the format ``hf`` every split."""
+        saved = state_of(workspace, plan.version) if plan.version else None
+        splits = writers.SPLITS if plan.format == "hf" else (plan.split,)
+        return cls({split: _rows(workspace, plan, split, saved) for split in splits}, saved, _task(workspace, saved))
+
     @property
     def all(self) -> Int64s:
         return np.concatenate(list(self.rows.values()))
 
-    def fetch(self, workspace: Workspace, split: Split, start: int) -> list[Demonstration]:
+    def fetch(self, workspace: Workspace, split: Split, start: int, most: int = BATCH) -> list[Demonstration]:
         """A batch of rows from ``start`` on."""
-        some = self.rows[split][start : start + BATCH]
+        some = self.rows[split][start : start + most]
         return self.saved.fetch(workspace, some) if self.saved and split == "pool" else fetch(workspace, some)
 
 

@@ -38,22 +38,10 @@ class ExportReport(Reported):
     @classmethod
     def from_json(cls, data: Any) -> ExportReport:
         """From the output of `as_json`. Raises `ValueError` for anything else."""
-        found = from_json(_ExportJson, data)
-        written = None if found.dry_run else {key: data[key] for key in data if key not in ("kind", "out", "manifest")}
-        counts = {name: count for name, count in data["counts"].items() if name != "exported"}
-        return cls(found.out, found.manifest, found.format, found.counts.exported, written, counts, found.warnings)
-
-
-@dataclass(frozen=True, slots=True)
-class _ExportCounts:
-    exported: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _ExportJson:
-    out: str
-    manifest: str
-    format: str
-    counts: _ExportCounts
-    dry_run: bool = False
-    warnings: tuple[str, ...] = ()
+        if not isinstance(data, Mapping) or not isinstance(data.get("counts"), Mapping):
+            raise ValueError("this is no export")
+        counts = dict(data["counts"])
+        own = {"exported": counts.pop("exported", None), "counts": counts, "written": None}
+        if not data.get("dry_run"):
+            own["written"] = {key: data[key] for key in data if key not in ("kind", "out", "manifest")}
+        return from_json(cls, {**data, **own})

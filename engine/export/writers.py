@@ -21,6 +21,7 @@ from ..base.packages import VERSION, arrow
 from ..index import calls, exported
 from ..index.exported import JSON, METADATA, SETS, escaped
 from ..index.rows import NAMES, is_name_of, plain_name
+from ..pool.display import display_line
 from ..pool.prompts import CUE
 from ..pool.records import Demonstration, Message, Split, Task
 from ..pool.sets import members_of
@@ -285,7 +286,7 @@ def card(
         "Columns: `id`, `source`, `input`, `output`, `options`, `answers` (other accepted answers), `context`, "
         "`history` (the messages before the input), `metadata` (JSON)."
     )
-    names = [source["source"].replace("|", "\\|").replace("\n", " ") for source in sources]
+    names = [display_line(source["source"]).replace("|", "\\|") for source in sources]
     counts = [f"{source['demonstrations']:,} | {source['exported']:,}" for source in sources]
     lines = [f"| {name} | {rows} |" for name, rows in zip(names, counts, strict=True)]
     told = [
