@@ -28,7 +28,7 @@ from .costs import plan_rows
 from .curate import brief_curation as brief_curation
 from .curate import brief_tuning, visible_line
 from .learned import kept
-from .pool import export_rows, exported, index_rows
+from .pool import exported, index_rows
 from .tables import Head, show_table, show_text
 
 
@@ -96,7 +96,8 @@ def dry_run_rows(done: Reported) -> list[tuple[str, str]]:
             waits = [("waits for you", done.held.step.found)] if done.held else []
             return [*waits, *steps, *plan_rows(done.cost), *seen]
         case ExportReport():
-            return export_rows(done)
+            named = {"writes": exported(done), "to": done.out, "as": done.format, "manifest": done.manifest}
+            return [*named.items()]
         case IndexReport():
             return index_rows(done)
         case FineTuningCost():

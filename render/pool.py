@@ -219,11 +219,6 @@ def show_export(done: ExportReport) -> None:
         show_set(done.counts, done.warnings)
 
 
-def export_rows(done: ExportReport) -> list[tuple[str, str]]:
-    """Labels and values of an export's dry run."""
-    return [("writes", exported(done)), ("to", done.out), ("as", done.format), ("manifest", done.manifest)]
-
-
 def exported(done: ExportReport) -> str:
     """Number of rows by split."""
     return ", ".join(f"{count:,} {split}" for split, count in done.exported.items() if count)

@@ -26,6 +26,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -221,14 +222,13 @@ def write_object(path: Path, fields: Mapping[str, Any]) -> None:
     replace_file(path, lambda file: file.write(json.dumps(fields).encode()))
 
 
-def is_time(value: Any) -> bool:
-    """Whether the value is a plausible time in seconds since the epoch."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e11  # the year 5138
+def is_figure(value: Any, least: float = -1e300, most: float = 1e300) -> bool:
+    """Whether the value is a number that can be displayed, and in this range."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < most
 
 
-def is_figure(value: Any) -> bool:
-    """Whether the value is a number that can be displayed."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+is_time = partial(is_figure, least=0, most=1e11)
+"""Whether a value is a plausible time in seconds since the epoch, before the year 5138."""
 
 
 def _line(told: Mapping[str, Any]) -> JobCommand:
@@ -248,10 +248,6 @@ def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
 
 
-def _is_count(value: Any, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-
 _JOB: Mapping[str, Callable[[Any], bool]] = {
     "arguments": lambda value: _are_texts(value) and bool(value),
     "kind": _is_text,
@@ -262,11 +258,13 @@ _JOB: Mapping[str, Callable[[Any], bool]] = {
     "created": is_time,
 }
 _STATE: Mapping[str, Callable[[Any], bool]] = {
-    "pid": lambda value: _is_count(value, 2, 2**31 - 1),  # 0 and negative numbers name groups of processes
+    "pid": lambda value: (
+        isinstance(value, int) and is_figure(value, 2, 2**31)
+    ),  # 0 and negative numbers name groups of processes
     "signature": _is_text,
     "started": is_time,
     "ended": is_time,
-    "code": lambda value: _is_count(value, -255, 255),
+    "code": lambda value: isinstance(value, int) and is_figure(value, -255, 256),
 }
 
 

@@ -137,7 +137,8 @@ def _index(readings: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
 def _step(workspace: Workspace, run: Run, part_of: int | None, splits: Mapping[str, int], base_url: str) -> Step:
     words, had = _WORDS.get(run.kind, _plain)(run), _flat(run.settings)
     if run.kind in (TUNE, EVALUATE, AS_INDEXED):  # of other runs the limit is stored
-        words += _limit(run.settings.get("queries"), splits.get(run.settings.get("split", "validation")))
+        asked, there = run.settings.get("queries"), splits.get(run.settings.get("split", "validation"))
+        words += ["--limit", str(asked)] if isinstance(asked, int) and there is not None and asked < there else []
     if "--llm" in words:
         words += server_option(workspace, run.llm, str(had.get("base_url") or ""), base_url)
     return Step(run.run, run.kind, run.llm, _line(words), had, part_of, told(run.started_at))
@@ -289,11 +290,6 @@ def _graded(had: Mapping[str, Any]) -> list[str]:
 
 def _llm(run: Run) -> list[str]:
     return ["--llm", run.llm] if run.llm else []
-
-
-def _limit(asked: Any, there: int | None) -> list[str]:
-    """An option if not all queries were asked."""
-    return ["--limit", str(asked)] if isinstance(asked, int) and there is not None and asked < there else []
 
 
 def _planned(had: Mapping[str, Any], usual: object, *names: str, **spelt: str) -> list[str]:
