@@ -24,7 +24,7 @@ from textual_serve.server import Server
 
 from ..engine.jobs.start import PROGRAM
 from ..render.terminal import narrate, say
-from .hosts import LOOPBACK, is_own, is_own_page, listener_at, log_on_one_line, own_hosts
+from .hosts import LOOPBACK, is_own, listener_at, log_on_one_line, own_hosts
 
 HOST = "127.0.0.1"
 GRACE = 3.0
@@ -42,6 +42,7 @@ class Guarded(Server):
         super().__init__(command, HOST, port, "icl-curate review", templates_path=PAGE.parent)
         self.sessions: set[web.WebSocketResponse] = set()
         self.hosts = own_hosts(LOOPBACK, port)
+        self.pages = {f"http://{host}" for host in self.hosts}
         own = re.search("<script>(.*?)</script>", PAGE.read_text(encoding="utf-8"), re.DOTALL)
         assert own is not None
         digest = base64.b64encode(hashlib.sha256(own[1].encode()).digest()).decode()
@@ -80,9 +81,10 @@ class Guarded(Server):
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.path.removeprefix("/").partition("/")[0]
-        if not is_own(request.headers.getall("Host", []), self.hosts):
+        hosts, pages = request.headers.getall("Host", []), request.headers.getall("Origin", [])
+        if not is_own(hosts, self.hosts):
             raise web.HTTPForbidden(text="not an address of this server\n")
-        if not is_own_page(request.headers.getall("Origin", []), self.hosts):
+        if pages and (len(pages) != 1 or pages[0] not in self.pages):
             raise web.HTTPForbidden(text=OWN_PAGES)
         if not hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self.token.encode()):
             raise web.HTTPForbidden(text="open the address that review --serve printed in its terminal\n")

@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -380,8 +380,8 @@ def update(
         numbers, lengths = (np.asarray(columns_read[name], np.int64) for name in ("row", "length"))
         outputs, asides = (np.asarray(columns_read[name], np.uint64) for name in ("output", "aside"))
         hashes = stored_hashes(workspace, report, cancel, reread=True, engine=engine).of_rows(numbers)
-        rows = Rows(numbers, lengths, outputs, asides, hashes, lambda at, of=numbers: inputs(workspace, of[at]))
-        repeats = find_repeats(rows, threshold, report, cancel)
+        texts = partial(_inputs_at, workspace, numbers)
+        repeats = find_repeats(Rows(numbers, lengths, outputs, asides, hashes, texts), threshold, report, cancel)
         with workspace.write() as con:
             live = columns.numbers(con, "SELECT row FROM demonstrations WHERE retired_at IS NULL ORDER BY row")
             if np.array_equal(live, numbers) and columns.number(con, _CORRECTED) == corrected:
@@ -393,6 +393,10 @@ def update(
 
 
 _CORRECTED = "SELECT count(*) FROM output_changes"
+
+
+def _inputs_at(workspace: Workspace, numbers: Int64s, places: Int64s) -> Sequence[str]:
+    return inputs(workspace, numbers[places])
 
 
 class StoredHashes(NamedTuple):
