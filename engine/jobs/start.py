@@ -22,6 +22,7 @@ from ..base.contract import to_json
 from ..base.errors import CurateError, UsageError
 from ..base.files import private, private_folder
 from ..http import trust
+from ..store.numbers import is_number
 from ..store.settings import PREFIX, user_config
 from . import VARIABLE
 from .folder import CANCEL, JOB, LOG, RESULT, Job, find, home, identity, is_own, numbers, own_process, write_object
@@ -128,9 +129,14 @@ def _latest_run(workspace: Workspace) -> int:
 
 
 def _numbered(parent: Path, draft: Path, after: int = 0) -> Path:
-    """Give a complete and locked folder the next number that no job and no run up to ``after`` has."""
+    """Give a complete and locked folder the next number that no job and no run up to ``after`` has. Raises
+    `UsageError` if there is none: a stranger's folder may have the last one."""
     while True:
-        folder = parent / str(max(after, *numbers(parent), 0) + 1)
+        latest = max(after, *numbers(parent), 0)
+        folder = parent / str(latest + 1)
+        if not is_number(folder.name):
+            what = f"somebody gave the number {latest} to a job or a run of this workspace, and none comes after it"
+            raise UsageError(what, "icl-curate export POOL.jsonl, and index that into a new workspace")
         try:
             return draft.rename(folder)
         except OSError:

@@ -23,7 +23,7 @@ def next_run(workspace: Path, latest: int) -> int:
 def job_numbers(folder: Path) -> Iterator[int]:
     """The numbers of existing jobs, in no order."""
     try:
-        yield from (int(path.name) for path in folder.iterdir() if _is_number(path.name))
+        yield from (int(path.name) for path in folder.iterdir() if is_number(path.name))
     except (FileNotFoundError, NotADirectoryError):
         return
 
@@ -31,9 +31,9 @@ def job_numbers(folder: Path) -> Iterator[int]:
 def _own_job(workspace: Path) -> int:
     """The number of the job that this process is; 0 if it is none of this workspace."""
     folder = Path(os.environ.get(JOB, ""))
-    return int(folder.name) if _is_number(folder.name) and folder.resolve().parent == workspace / JOBS else 0
+    return int(folder.name) if is_number(folder.name) and folder.resolve().parent == workspace / JOBS else 0
 
 
-def _is_number(name: str) -> bool:
+def is_number(name: str) -> bool:
     """Whether it can be a job's; a number of a stranger's that is too large would leave none for later runs."""
     return name.isascii() and name.isdecimal() and not name.startswith("0") and len(name) <= 15

@@ -57,6 +57,14 @@ def test_a_foreign_command_is_shown_and_not_run(workspace: Workspace, tmp_path: 
     assert out.read_text() != "precious"
 
 
+def test_the_last_number_leaves_none_for_a_job(workspace: Workspace) -> None:
+    forge(workspace, {}, number=10**15 - 1)
+    for _ in range(2):  # the second one waited for ever
+        with pytest.raises(UsageError, match="none comes after it"):
+            starting.start(workspace, JobCommand.of(["index"]))
+    assert [job.number for job in jobs(workspace)] == [10**15 - 1] and len([*folders.home(workspace).iterdir()]) == 1
+
+
 @pytest.mark.parametrize("change", ["options", "directory", "signature"])
 def test_what_was_changed_since_is_foreign(workspace: Workspace, tmp_path: Path, change: str) -> None:
     starting.start(workspace, JobCommand.of(["evaluate", "--nonsense"]), tmp_path)
