@@ -155,7 +155,10 @@ class FixedTraining:
             answers = CellAnswers(llm, self.grader, self.queries, self.cells, budget)
             outcome = race(answers, np.zeros(len(self.sets)), len(self.queries), seed=settings.seed)
             if not outcome.queries:
-                raise BudgetError(stopped(outcome, answers, len(self.queries)), "a higher --max-calls or --max-cost")
+                more = f"--max-calls {budget.calls + answers.refused} or more"
+                more = more if budget.max_cost is None else "a higher --max-calls or --max-cost"
+                again = f"run the same command again with {more}; answers are kept"
+                raise BudgetError(stopped(outcome, answers, len(self.queries)), again)
             confirmed = outcome.confirmed(self.plan.noise) and answers.outcomes.decides
             winner = outcome.winner if confirmed else 0
             shots = fetch(llm.workspace, self.sets[winner][1])

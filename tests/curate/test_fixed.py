@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -156,6 +157,14 @@ def test_where_no_set_is_better_the_first_one_stays(support: Path) -> None:
         "covers them label by label",
         "random 1",
     ]
+
+
+def test_too_few_calls_are_refused_with_how_many_suffice(support: Path) -> None:
+    workspace = Workspace.open(support)
+    with pytest.raises(BudgetError) as refused:
+        _train(workspace, "x", budget=Budget(max_calls=3))
+    (enough,) = re.findall(r"run the same command again with --max-calls (\d+) or more", refused.value.fix)
+    assert _train(workspace, "x", budget=Budget(max_calls=int(enough))).metrics.sets[0].queries
 
 
 def test_without_calls_nothing_is_chosen_and_without_a_set_nothing_is_served(support: Path) -> None:
