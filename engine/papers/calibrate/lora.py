@@ -53,18 +53,17 @@ class Lesson:
     split: int
 
 
-def lessons_of(tokenizer: Any, conversations: Sequence[Sequence[Message]]) -> list[Lesson]:
-    """The conversations as tokens. Raises `UsageError` if the tokenizer has no token that ends an answer."""
+def lesson_of(tokenizer: Any, conversation: Sequence[Message]) -> Lesson:
+    """The conversation as tokens. Raises `UsageError` if the tokenizer has no token that ends an answer, `Unrendered`
+    if the chat template refuses the conversation."""
     end = tokenizer.eos_token_id
     if end is None:
         raise UsageError("the model's tokenizer has no end token, so no answer would end", "choose another model")
-    lessons = []
-    for *asked, answer in conversations:
-        text, chat = render(tokenizer, Prompt(tuple(asked), Query("")))
-        ids = encode(tokenizer, text, chat)
-        said = tokenizer(answer.content if chat else f" {answer.content}", add_special_tokens=False, verbose=False)
-        lessons.append(Lesson([*ids, *said["input_ids"], end], len(ids)))
-    return lessons
+    *asked, answer = conversation
+    text, chat = render(tokenizer, Prompt(tuple(asked), Query("")))
+    ids = encode(tokenizer, text, chat)
+    said = tokenizer(answer.content if chat else f" {answer.content}", add_special_tokens=False, verbose=False)
+    return Lesson([*ids, *said["input_ids"], end], len(ids))
 
 
 class Trainer:

@@ -23,8 +23,8 @@ from typing import Any, Literal
 from ...backends.hf.adapters import FILES, ORIGIN, base_of, is_adapter, origin_of, peft_package
 from ...backends.hf.gguf import model_of
 from ...backends.hf.loading import device_named, digest_of, dtype_named, fingerprint, load_description
-from ...backends.hf.tokens import context_of, tokens_in
-from ...base.errors import Cancelled, UsageError
+from ...backends.hf.tokens import Unrendered, context_of, tokens_in
+from ...base.errors import Cancelled, UsageError, counted
 from ...base.packages import VERSION
 from ...base.progress import CancelToken, Event, Report, silent
 from ...llm.asking import llm_settings
@@ -36,7 +36,7 @@ from ...store.settings import Settings
 from ...store.targets import check_folder
 from ...store.workspace import Workspace
 from .finetune import ARM, FineTuningSet, answer_set, fine_tuning_set
-from .lora import Lesson, Recipe, Trainer, lessons_of
+from .lora import Lesson, Recipe, Trainer, lesson_of
 from .results import FineTuningCost, FineTuningMetrics, FineTuningRun, TrainedStep
 
 KIND = "train calibration"
@@ -92,7 +92,8 @@ class FineTuning:
         cancel: CancelToken | None = None,
     ) -> FineTuning:
         """Make the set and encode it. Raises `UsageError` for an LLM that is not in this process, an existing target,
-        and whatever the set raises."""
+        and whatever the set raises; `LLMError` if the chat template refuses every conversation: one that it refuses is
+        left out, with a warning."""
         if not parse(settings.llm).loads_model:
             raise UsageError(
                 f"the weights of {settings.llm} are not on this machine, so they cannot be trained here",
@@ -103,7 +104,17 @@ class FineTuning:
         tokenizer, config = load_description(name)
         examples = _set(workspace, settings, plan, tokenizer)
         conversations = [[Message(t["role"], t["content"]) for t in e.messages] for e in examples.examples]
-        encoded = lessons_of(tokenizer, conversations)
+        encoded, refused = list[Lesson](), list[Unrendered]()
+        for turns in conversations:
+            try:
+                encoded.append(lesson_of(tokenizer, turns))
+            except Unrendered as error:
+                refused.append(error)
+        if refused and not encoded:
+            raise refused[0]
+        if refused:
+            left_out = f"{counted(len(refused), 'conversation', 'was', 'were')} left out: {refused[0].what}"
+            examples = replace(examples, warnings=(*examples.warnings, left_out))
         limit = context_of(tokenizer, config)
         lessons = [lesson for lesson in encoded if limit is None or len(lesson.ids) <= limit]
         if not lessons:

@@ -29,7 +29,7 @@ from icl_curate.engine.papers.calibrate import tuning
 from icl_curate.engine.papers.calibrate.calibration import Calibration
 from icl_curate.engine.papers.calibrate.documents import queries_of
 from icl_curate.engine.papers.calibrate.finetune import answer_set
-from icl_curate.engine.papers.calibrate.lora import Recipe, Trainer, lessons_of
+from icl_curate.engine.papers.calibrate.lora import Recipe, Trainer, lesson_of
 from icl_curate.engine.papers.calibrate.round_runner import CalibrationPlan
 from icl_curate.engine.papers.calibrate.tuning import FOLDER, FineTuning, FineTuningPlan
 from icl_curate.engine.pool.prompts import Prompt
@@ -155,7 +155,7 @@ def test_an_adapter_refuses_a_base_that_changed(tmp_path: Path, workspace: Works
 def test_only_the_answer_and_its_end_are_trained_on(model: Path) -> None:
     tokenizer, _ = load_description(str(model))
     turns = [Message("system", "Answer."), Message("user", "which animal barks?"), Message("assistant", "the dog")]
-    [lesson] = lessons_of(tokenizer, [turns])
+    lesson = lesson_of(tokenizer, turns)
     asked = encode(tokenizer, *render(tokenizer, Prompt(tuple(turns[:-1]), Query(""))))
     assert lesson.ids[: lesson.split] == asked  # as the model will be asked
     assert tokenizer.decode(lesson.ids[lesson.split :]) == "the dog<|end|>"
@@ -258,6 +258,20 @@ def test_documents_are_cut_and_examples_that_do_not_fit_are_left_out(model: Path
     assert work.set.document_tokens == 4
     with pytest.raises(UsageError, match="no example fits"):
         FineTuning.prepare(workspace_of(tmp_path / "v", [long]), settings(model), plan())
+
+
+def test_a_conversation_that_the_chat_template_refuses_is_left_out(workspace: Workspace, tmp_path: Path) -> None:
+    refusing = (
+        "{% for m in messages %}{% if WORD in m['content'] %}{{ raise_exception('no dogs') }}{% endif %}{% endfor %}"
+    )
+    some = save_model(tmp_path / "some", "llama", refusing.replace("WORD", "'barks'") + CHAT)
+    work = FineTuning.prepare(workspace, settings(some), plan(Recipe(epochs=1)))
+    (warning,) = work.cost().warnings
+    assert warning.startswith("1 conversation was left out: the chat template of") and warning.endswith("no dogs")
+    assert (work.cost().examples, work.run().metrics.warnings) == (2, (warning,))
+    every = save_model(tmp_path / "every", "llama", refusing.replace("WORD", "'?'") + CHAT)
+    with pytest.raises(LLMError, match="no dogs"):
+        FineTuning.prepare(workspace, settings(every), plan())
 
 
 def test_what_cannot_be_trained_is_refused_with_the_way_out(
