@@ -13,7 +13,6 @@ from functools import partial
 
 import numpy as np
 
-from ..base.arrays import Float64s
 from ..base.progress import Event
 from ..evaluate.request_stages import FinalAnswers, MethodContext, RequestStages, Stage
 from ..llm.asking import prompt_for, request_for
@@ -138,15 +137,8 @@ def entropy(result: Result) -> float:
     """Entropy in nats of the choices' shares by log-probability per token; infinite without choices."""
     if not isinstance(result, Answer) or not result.option_logprobs:
         return math.inf
-    shares = shares_of(result)
+    shares = np.array(result.token_shares)
     return float(-(shares * np.log(np.maximum(shares, 1e-300))).sum())  # −Σ p log p
-
-
-def shares_of(result: Answer) -> Float64s:
-    """The softmax over the choices of the mean log-probability of their tokens."""
-    means = np.array([sum(option) / max(len(option), 1) for option in result.option_logprobs])
-    shares = np.exp(means - means.max())
-    return np.asarray(shares / shares.sum(), np.float64)
 
 
 def query_after(query: Query, demonstration: Demonstration, asked: Callable[[Query], str]) -> Request:
@@ -180,10 +172,9 @@ def _error(request: Request, result: Result) -> float:
     if not isinstance(result, Answer) or not result.option_logprobs:
         return 1.0
     if len(result.option_logprobs) == 1:
-        (logprobs,) = result.option_logprobs
-        return 1 - math.exp(sum(logprobs) / max(len(logprobs), 1))  # p per token, of free text
+        return 1 - math.exp(*result.token_means)  # p per token, of free text
     prompt = request.prompt
-    return 1 - float(shares_of(result) @ np.array(accepted_options(prompt.choices, prompt.query.answers)))
+    return 1 - float(np.dot(result.token_shares, accepted_options(prompt.choices, prompt.query.answers)))
 
 
 def _surprise(result: Result) -> float:

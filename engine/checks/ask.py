@@ -149,7 +149,7 @@ def own_score(answer: Result, row: Demonstration, task: Task) -> float:
         return float("nan")
     if not answer.option_logprobs:
         return float("nan") if choices else token_f1(answer.text, row.as_query().answers)
-    means = np.array([sum(tokens) / max(len(tokens), 1) for tokens in answer.option_logprobs])
+    means = np.array(answer.token_means)
     if not choices:
         return float(means[0])
     own = np.array(accepted_options(choices, row.as_query().answers))

@@ -79,9 +79,17 @@ class Answer:
     @property
     def shares(self) -> list[float]:
         """The softmax over the choices' total log-probabilities, in the prompt's order."""
-        totals = [sum(option) for option in self.option_logprobs]
-        weights = [math.exp(total - max(totals)) for total in totals]
-        return [weight / sum(weights) for weight in weights]
+        return _softmax([sum(option) for option in self.option_logprobs])
+
+    @property
+    def token_means(self) -> list[float]:
+        """The mean log-probability of each choice's tokens."""
+        return [sum(option) / max(len(option), 1) for option in self.option_logprobs]
+
+    @property
+    def token_shares(self) -> list[float]:
+        """The softmax over `token_means`: it does not depend on the choices' lengths."""
+        return _softmax(self.token_means)
 
     @property
     def uncertainty(self) -> float | None:
@@ -90,6 +98,11 @@ class Answer:
         if self.option_logprobs:
             return 1.0 - max(self.shares)
         return 1.0 - math.exp(sum(self.logprobs)) if self.logprobs else None  # 1 − Π p
+
+
+def _softmax(logits: Sequence[float]) -> list[float]:
+    weights = [math.exp(logit - max(logits)) for logit in logits]
+    return [weight / sum(weights) for weight in weights]
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,7 @@ def geometric(answer: Answer, samples: Sequence[Answer], key: Key) -> float | No
         return 1.0
     if answer.option_logprobs:
         totals = [sum(option) for option in answer.option_logprobs]
-        shares = _softmax([total / len(o) for total, o in zip(totals, answer.option_logprobs, strict=True)])
-        return _bounded(1.0 - shares[totals.index(max(totals))])
+        return _bounded(1.0 - answer.token_shares[totals.index(max(totals))])
     if not answer.logprobs:
         return None
     return _bounded(1.0 - math.exp(sum(answer.logprobs) / len(answer.logprobs)))
@@ -159,10 +158,3 @@ def _says_nothing(answer: Answer) -> bool:
 
 def _bounded(value: float | None) -> float | None:
     return None if value is None else min(max(value, 0.0), 1.0)
-
-
-def _softmax(logits: Sequence[float]) -> list[float]:
-    top = max(logits)
-    exponentials = [math.exp(logit - top) for logit in logits]
-    total = sum(exponentials)
-    return [value / total for value in exponentials]

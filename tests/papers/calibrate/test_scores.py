@@ -50,6 +50,10 @@ def test_scored_options_are_a_distribution() -> None:
     assert entropy(answer, (), meaning) == pytest.approx(1 - math.exp(-plain))
 
 
+def test_an_option_without_tokens_is_certain() -> None:
+    assert geometric(scored((HALF,), ()), (), meaning) == pytest.approx(1 / 3)
+
+
 def test_entropy_is_the_mean_over_tokens() -> None:
     assert entropy(said("a b", HALF, HALF, entropies=(1.0, 3.0)), (), meaning) == pytest.approx(1 - math.exp(-2))
     assert entropy(said("a b", 0.0, 0.0, entropies=(0.0, 0.0)), (), meaning) == 0.0
