@@ -27,7 +27,7 @@ from ..llm.budget import Budget
 from ..llm.client import LLMClient
 from ..llm.cost import Plan, together, usage_of
 from ..llm.judge import Grader
-from ..llm.marks import Mark, Tally, excerpt, tally, values_of
+from ..llm.marks import Mark, Tally, excerpt, scores_of, tally, values_of
 from ..llm.types import Answer, Request, Result
 from ..pool.answers import exact_match, token_f1
 from ..pool.records import Query, Split, Task
@@ -448,16 +448,8 @@ def _scored(
     scored = []
     for i, (method_run, final) in enumerate(zip(method_runs, answered, strict=True)):
         own = marks[i * len(queries) : (i + 1) * len(queries)]
-        em, f1 = (
-            np.array(
-                [
-                    score(result.text, query.answers) if isinstance(result, Answer) else mark.value
-                    for query, result, mark in zip(queries, final.results, own, strict=True)
-                ],
-                np.float64,
-            )
-            for score in (exact_match, token_f1)
-        )
+        texts = [result.text if isinstance(result, Answer) else None for result in final.results]
+        em, f1 = (scores_of(score, texts, queries, own) for score in (exact_match, token_f1))
         scored.append(_ScoredRun(method_run, final, own, values_of(own), em, f1))
     return scored
 

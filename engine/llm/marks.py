@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -104,6 +104,18 @@ def known_text(result: Result, mark: Mark) -> str | None:
 def values_of(marks: Iterable[Mark]) -> Float64s:
     """The values (n,), from 0 to 1, or nan where it is not known."""
     return np.array([one.value for one in marks], np.float64)
+
+
+def scores_of(
+    score: Callable[[str, Sequence[str]], float],
+    answers: Sequence[str | None],
+    queries: Sequence[Query],
+    marks: Sequence[Mark],
+) -> Float64s:
+    """As `values_of`, by another ``score`` of each answer and the accepted ones; its mark counts where there is none.
+    All are (n,)."""
+    each = zip(answers, queries, marks, strict=True)
+    return np.array([m.value if text is None else score(text, query.answers) for text, query, m in each], np.float64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from ...llm.budget import Budget
 from ...llm.client import LLMClient
 from ...llm.cost import Plan, Usage, usage_of
 from ...llm.judge import Grader
-from ...llm.marks import Mark, tally, values_of
+from ...llm.marks import Mark, scores_of, tally, values_of
 from ...llm.types import Answer, Request, Result
 from ...pool.answers import token_f1
 from ...pool.prompts import Prompt
@@ -142,12 +142,8 @@ class KeyAblation:
     def _judged(self, results: Sequence[Result], marks: Sequence[Mark]) -> tuple[Float64s, Float64s]:
         """Values by the metric, and F1, each (n,); nan where it is not known. Raises `LLMError` if too few are."""
         tally(marks).check()
-        values = values_of(marks)
-        f1 = values.copy()
-        for i, (case, result) in enumerate(zip(self.cases, results, strict=True)):
-            if isinstance(result, Answer):
-                f1[i] = token_f1(result.text, case.query.answers)
-        return values, f1
+        texts = [result.text if isinstance(result, Answer) else None for result in results]
+        return values_of(marks), scores_of(token_f1, texts, [case.query for case in self.cases], marks)
 
 
 def placed(case: Case, place: Place, seed: int) -> Case:

@@ -14,7 +14,7 @@ from ...base.arrays import Float64s
 from ...base.contract import Reported
 from ...base.errors import LLMError, UsageError
 from ...evaluate.statistics import bootstrap_interval, compare, mean_of
-from ...llm.marks import AGAIN, Mark, mark_of_failure, tally, values_of
+from ...llm.marks import AGAIN, Mark, mark_of_failure, scores_of, tally, values_of
 from ...pool.answers import token_f1
 from ...store.workspace import Workspace
 from . import stored
@@ -179,12 +179,9 @@ def _correctness(
     all_rounds: Sequence[QueryRounds], done_rounds: Sequence[Round | None], grades: Grades
 ) -> tuple[Float64s, Float64s]:
     """Values by the metric, and F1, each (n,); nan where it is not known."""
-    values = values_of(_mark(*each, grades) for each in zip(all_rounds, done_rounds, strict=True))
-    f1 = values.copy()
-    for i, (query_rounds, round_) in enumerate(zip(all_rounds, done_rounds, strict=True)):
-        if round_ is not None:
-            f1[i] = token_f1(round_.answer, query_rounds.case.query.answers)
-    return values, f1
+    marks = [_mark(*each, grades) for each in zip(all_rounds, done_rounds, strict=True)]
+    texts = [round_.answer if round_ else None for round_ in done_rounds]
+    return values_of(marks), scores_of(token_f1, texts, [each.case.query for each in all_rounds], marks)
 
 
 def _mark(query_rounds: QueryRounds, round_: Round | None, grades: Grades) -> Mark:
