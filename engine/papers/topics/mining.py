@@ -120,8 +120,8 @@ MOST = 10_000
 
 PER_TEXT = 0.4
 ROOM = 1_000_000
-"""Maximum phrases counted at once; beyond it, those seen only once so far are dropped (Manku & Motwani 2002, lossy
-counting)."""
+"""Maximum phrases counted at once; beyond it, the rarest so far are dropped, a quarter of them or more: each time all
+are looked at (Manku & Motwani 2002, lossy counting)."""
 
 _CHUNK = 4096
 
@@ -252,7 +252,10 @@ def _counted(texts: Sequence[str], report: Report, cancel: CancelToken | None) -
         found.update(fold(word) for word in tokens_of(text) if word[0].isalnum())
         counts.update(found)
         if len(counts) > ROOM:
-            counts = Counter({key: count for key, count in counts.items() if count > 1})
+            rare = 0
+            while len(counts) > 0.75 * ROOM:
+                rare += 1
+                counts = Counter({key: count for key, count in counts.items() if count > rare})
     return counts
 
 
