@@ -46,7 +46,7 @@ MOST_GIVEN, LONGEST_GIVEN = 100, 200
 
 _CHUNK = 2048
 _SEPARATOR = re.compile(r"[,;\n]+")
-_MARK = re.compile(r"^\s*(?:[-*•]|\(?\d+[.)])\s*")
+_MARK = re.compile(r"^\s*(?:[-*•]|\(?\d+[.)](?!\d))\s*")
 
 
 @dataclass(frozen=True, slots=True)

@@ -368,6 +368,7 @@ def test_core_topics_can_be_as_the_paper_prints_them(tmp_path: Path, monkeypatch
 
 def test_a_reply_is_read_whatever_its_form() -> None:
     assert topics_in("1. Rose Bush, *tulip bulb*;\n- rose bushes.\n\n") == ["rose bush", "tulip bulb"]
+    assert topics_in("3.5 mm jack, 1.refunds, (2) 1.5 V cells") == ["3.5 mm jack", "refunds", "1.5 v cells"]
     assert topics_in("I am sorry but this is a sentence far too long to be a topic") == []
     request = core_request(Query("Where?", answers=("here",)), ["a", "b"])
     assert "Candidate topics: a, b" in request.prompt.text and "Answer: here" in request.prompt.text
