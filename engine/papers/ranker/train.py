@@ -104,8 +104,8 @@ class RankerTraining:
             for request in asked
         ]
         measuring = self.held_out_requests(policy)
-        zero_shot = len(core.train) * (self.plan.method == "ranker") + len(core.held_out)
-        more = max(0, self.plan.epochs * (len(first) + len(measuring) - zero_shot) - (len(first) - zero_shot))
+        of_epoch, of_measuring = (sum(bool(r.prompt.demonstrations) for r in part) for part in (first, measuring))
+        more = self.plan.epochs * (of_epoch + of_measuring) - of_epoch  # those without a shot are asked once
         own, judging = self.grader.plans(self.llm, [*first, *measuring])
         plan = _grown(own, more)
         return plan if judging is None else together(plan, _grown(judging, more))

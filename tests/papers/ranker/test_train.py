@@ -178,8 +178,12 @@ def test_a_budget_ends_it_and_what_was_answered_is_kept(world: Workspace) -> Non
 
 def test_the_dry_run_asks_nothing_and_bounds_the_run(world: Workspace) -> None:
     backend = Scripted()
-    cost = RankerTraining.prepare(LLMClient(world, backend, with_k(5), dry_run=True), RankerPlan(epochs=2)).cost()
+    training = RankerTraining.prepare(LLMClient(world, backend, with_k(5), dry_run=True), RankerPlan(epochs=2))
+    cost = training.cost()
     assert not backend.asked
+    assert len(training.core.held_out)
+    # one prompt without shots for each query, five in each epoch for those that it learns from, and three measurements
+    assert cost.requests == len(training.core.train) * (1 + 2 * 5) + len(training.core.held_out) * (1 + 3)
     train(world, RankerPlan(epochs=2), backend)
     assert 0 < len(backend.asked) <= cost.to_ask
 
