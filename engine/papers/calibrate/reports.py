@@ -101,7 +101,7 @@ def groups_of(
         arms = {}
         for name, arm in all_rounds.items():
             own = [c for c, its in zip(arm, values, strict=True) if its == value and c.case.query.answers]
-            if any(query_rounds.rounds for query_rounds in own):
+            if any(_mark(c, c.final(grades), grades).answered for c in own):
                 done = _arm(own, grades, rounds, seed)
                 first = done.rounds[0] if done.rounds else None
                 arms[name] = GroupArm(
@@ -121,10 +121,10 @@ def _arm(all_rounds: Sequence[QueryRounds], grades: Grades, rounds: int, seed: i
     by_round = []
     answers = [[_answer_at(query_rounds, r) for query_rounds in all_rounds] for r in range(rounds + 1)]
     for r, done_rounds in enumerate(answers):
-        if not any(done_rounds):
-            continue
         correct, f1 = _correctness(all_rounds, done_rounds, grades)
         best, best_f1 = _correctness(all_rounds, [query_rounds.final(grades, r) for query_rounds in all_rounds], grades)
+        if not any(done_rounds) or np.isnan(correct).all() or np.isnan(best).all():
+            continue  # nothing is known of it
         uncertainty, (sure, is_right, _) = finals_uncertainty(done_rounds), _answered(all_rounds, done_rounds, grades)
         by_round.append(
             RoundFigures(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -224,3 +225,22 @@ def test_commands_take_the_grading(run: Run, command: str) -> None:
     told = run(*command.split(), "--help").out
     for name in ("--metric", "--least", "--read", "--judge-llm"):
         assert name in told
+
+
+def test_a_group_without_a_verdict_ends_no_run(tmp_path: Path) -> None:
+    rows = [CAPITAL | {"kind": "city"}, COUNT | {"kind": "number"}]
+    workspace = workspace_of(tmp_path / "w", rows)
+    llm = LLMClient(
+        workspace, Scripted(LONG), replace(SETTINGS, metric="judge"), judge=LLMClient(workspace, _Judge({}), SETTINGS)
+    )
+    done = Calibration.prepare(llm, queries_of(workspace, "validation"), replace(PLAN, by="kind")).ask(Budget())
+    assert isinstance(done, SetCalibration) and done.figures.by
+    assert list(done.figures.by.groups) == ["city"]
+
+
+def test_a_round_without_a_verdict_has_no_figures(tmp_path: Path) -> None:
+    workspace = workspace_of(tmp_path / "w", [COUNT])
+    script = LONG | {("count", 1): ("six", 0.95)}
+    done = _run(workspace, script, _Judge({}), metric="judge")
+    assert [round_.round for round_ in done.figures.arms["full"].rounds] == [1, 2]
+    assert "NaN" not in json.dumps(done.as_json())
