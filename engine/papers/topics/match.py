@@ -68,6 +68,13 @@ class Links:
         """The text of each link, (m,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
+    def some(self, texts: Int64s) -> Links:
+        """Those of some texts, renumbered by their position in ``texts``."""
+        lengths = np.diff(self.starts)[texts]
+        starts = np.append(0, np.cumsum(lengths))
+        at = np.repeat(self.starts[texts] - starts[:-1], lengths) + np.arange(starts[-1])
+        return Links(starts, self.topics[at], self.weights[at])
+
 
 def links_of(texts: int, text: Int64s, topics: Int64s, weights: Float32s) -> Links:
     """Links from pairs in any order; those of one text keep their order."""

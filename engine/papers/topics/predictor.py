@@ -138,7 +138,8 @@ def fit(
         e = torch.from_numpy(np.ascontiguousarray(vectors[which]))
         w1, b1, w2, b2, w3, b3 = parameters
         logits = (e + torch.relu(e @ w1.T + b1) @ w2.T + b2) @ w3.T + b3
-        return eq4(logits, *(torch.as_tensor(part) for part in _cells(targets, which)))
+        own = targets.some(which)
+        return eq4(logits, *(torch.as_tensor(part) for part in (own.texts(), own.topics, own.weights)))
 
     with _one_torch_thread():
         for epoch in range(epochs):
@@ -235,15 +236,6 @@ def ranking_quality(score: Callable[[Int64s], Float32s], core: Links, which: Int
 
 
 FIELDS = ("first", "first_bias", "second", "second_bias", "last", "last_bias")
-
-
-def _cells(targets: Links, which: Int64s) -> tuple[Int64s, Int64s, Float32s]:
-    """The links of the texts ``which``, with texts numbered by their position in it."""
-    lengths = targets.starts[which + 1] - targets.starts[which]
-    rows = np.repeat(np.arange(len(which)), lengths)
-    within = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    at = np.repeat(targets.starts[which], lengths) + within
-    return rows, targets.topics[at], targets.weights[at]
 
 
 @contextmanager

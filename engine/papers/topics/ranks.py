@@ -19,7 +19,7 @@ from ...base.arrays import Float32s, Float64s, one_blas_thread, top_k
 from ...pool.records import Query
 from ...retrieval.view import PoolView
 from .predictor import Predictor
-from .selection import NAMED, LoadedTopicModel, TopicPick, combined, cosines_of, open_for, shortlist
+from .selection import NAMED, TopicPick, combined, open_for, shortlists
 
 CANDIDATES = 100
 POWER = 0.53
@@ -31,13 +31,22 @@ IGNORED = 0.1
 def topick_by_ranks(view: PoolView, queries: Sequence[Query], k: int) -> list[list[TopicPick]]:
     """The ``k`` demonstrations of each query, in the order they are picked. Raises as `selection.topick`."""
     opened = open_for(view)
-    if not queries:
-        return []
-    vectors = view.embed(queries)
-    required = opened.model.predictor.predict(vectors)
+    model, chosen = opened.model, []
     with one_blas_thread():
-        cosines = cosines_of(view, vectors)
-        return [_choose(view, opened, *each, k) for each in zip(queries, vectors, required, cosines, strict=True)]
+        for short in shortlists(view, opened, queries, max(k, CANDIDATES)):
+            picks = greedy_by_rank(
+                model.predictor, model.knowledge.share, short.required, short.vectors, short.cosines, k
+            )
+            chosen.append(
+                [
+                    TopicPick(
+                        int(short.rows[at]), score, relevance, float(short.cosines[at]),
+                        tuple((model.names[t], float(parts[t])) for t in top_k(parts, NAMED)),
+                    )
+                    for at, score, relevance, parts in picks
+                ]
+            )  # fmt: skip
+    return chosen
 
 
 def by_rank(values: Float32s) -> Float32s:
@@ -80,29 +89,3 @@ def greedy_by_rank(
         best = int(top_k(scores, 1, step)[0])
         picked.append((best, float(scores[best]), float(relevance[best]), ranked[best] * wanted))
     return picked
-
-
-def _choose(
-    view: PoolView,
-    opened: LoadedTopicModel,
-    query: Query,
-    vector: Float32s,
-    required: Float32s,
-    near: Float32s,
-    k: int,
-) -> list[TopicPick]:
-    model = opened.model
-    short = shortlist(view, opened, query, near, required / model.knowledge.share, max(k, CANDIDATES))
-    if not short.size or k < 1:
-        return []
-    rows = view.rows[short]
-    vectors = view.vectors(rows)
-    cosines = vectors.astype(np.float64) @ vector.astype(np.float64)
-    picks = greedy_by_rank(model.predictor, model.knowledge.share, required, vectors, cosines, k)
-    return [
-        TopicPick(
-            int(rows[at]), score, relevance, float(cosines[at]),
-            tuple((model.names[t], float(parts[t])) for t in top_k(parts, NAMED)),
-        )
-        for at, score, relevance, parts in picks
-    ]  # fmt: skip

@@ -107,16 +107,51 @@ def chosen_by(
     coverage: Coverage = "pooled",
 ) -> list[list[TopicPick]]:
     """As `topick`, by a given model."""
-    if not queries:
-        return []
-    vectors = view.embed(queries)
-    required = opened.model.predictor.predict(vectors)
-    weights = required / opened.model.knowledge.share if knowledge else required
+    chosen = []
     with one_blas_thread():
-        cosines = cosines_of(view, vectors)
-        return [
-            _choose(view, opened, *each, k, coverage) for each in zip(queries, vectors, weights, cosines, strict=True)
-        ]
+        for short in shortlists(view, opened, queries, max(k, SHORTLIST), knowledge):
+            weights, model = short.weights, opened.model
+            judged = required_topics(weights)
+            before = np.zeros(len(judged), np.float32)
+            picks = []
+            for at, score, relevance, covered in greedy(
+                model.predictor, weights, short.vectors, short.cosines, model.cosine, k, coverage
+            ):
+                gain = weights[judged] * (covered - before)
+                before = before if coverage == "alone" else covered
+                adds = tuple((model.names[judged[t]], float(gain[t])) for t in top_k(gain, NAMED) if gain[t] > 0)
+                picks.append(TopicPick(int(short.rows[at]), score, relevance, float(short.cosines[at]), adds))
+            chosen.append(picks)
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Shortlist:
+    """The candidates of a query, best first by eq. 6 and cosine: their ``rows``, ``vectors`` (n, d) and ``cosines``
+    (n,); ``required`` (t,) is t̂_x, and ``weights`` (t,) what each topic counts."""
+
+    rows: Int64s
+    vectors: Float32s
+    cosines: Float64s
+    required: Float32s
+    weights: Float32s
+
+
+def shortlists(
+    view: PoolView, opened: LoadedTopicModel, queries: Sequence[Query], count: int, knowledge: bool = True
+) -> Iterator[Shortlist]:
+    """The ``count`` best for each query, without its own duplicates; without ``knowledge`` every topic counts as
+    equally known."""
+    if not queries:
+        return
+    vectors, model = view.embed(queries), opened.model
+    every = model.predictor.predict(vectors)
+    for query, vector, required, near in zip(queries, vectors, every, cosines_of(view, vectors), strict=True):
+        weights = required / model.knowledge.share if knowledge else required
+        rows = view.rows[_nearest(view, opened, query, near, weights, count)]
+        candidates = view.vectors(rows)
+        cosines = candidates.astype(np.float64) @ vector.astype(np.float64)
+        yield Shortlist(rows, candidates, cosines, required, weights)
 
 
 def cosines_of(view: PoolView, vectors: Float32s) -> Iterator[Float32s]:
@@ -214,7 +249,17 @@ def greedy(
     w = weights[judged]
     with one_blas_thread():
         logits, reach = _pooled_logits(predictor, vectors, judged)
-        together = {"union": _union, "pooled": _pooled, "alone": _alone}[coverage](logits)
+        if coverage == "alone":
+            alone = sigmoid(logits([]))
+        elif coverage == "union":  # what is missed, not 1 − t̂, and in float64: single precision would lose remainders
+            missed = sigmoid(-logits([])).astype(np.float64)
+
+        def together(chosen: list[int]) -> NDArray[np.floating[Any]]:
+            """t̂ (n, t) of each candidate with those that are chosen."""
+            if coverage == "pooled":
+                return sigmoid(logits(chosen))
+            return alone if coverage == "alone" else 1 - missed * missed[chosen].prod(axis=0)
+
         free = np.ones(len(vectors), np.bool_)
         picked: list[tuple[int, float, float, NDArray[np.floating[Any]]]] = []
         while len(picked) < min(k, len(vectors)):
@@ -229,27 +274,8 @@ def greedy(
     return picked
 
 
-JointPrediction = Callable[[list[int]], NDArray[np.floating[Any]]]
-"""From positions already picked to t̂ (n, t) of each candidate with them."""
-
-
 PooledLogits = Callable[[list[int]], Float32s]
 """From positions already picked to the logits (n, t) of the mean embedding of each candidate with them."""
-
-
-def _union(logits: PooledLogits) -> JointPrediction:
-    # what is missed, not 1 − t̂, and in float64: single precision would lose small remainders
-    missed = sigmoid(-logits([])).astype(np.float64)
-    return lambda picked: 1 - missed * missed[picked].prod(axis=0)
-
-
-def _pooled(logits: PooledLogits) -> JointPrediction:
-    return lambda picked: sigmoid(logits(picked))
-
-
-def _alone(logits: PooledLogits) -> JointPrediction:
-    covered = sigmoid(logits([]))
-    return lambda picked: covered
 
 
 def _pooled_logits(predictor: Predictor, vectors: Float32s, judged: Int64s) -> tuple[PooledLogits, float]:
@@ -264,7 +290,7 @@ def _pooled_logits(predictor: Predictor, vectors: Float32s, judged: Int64s) -> t
         active = np.maximum((hidden + hidden[picked].sum(axis=0)) / size + predictor.first_bias, 0)
         return np.asarray((straight + straight[picked].sum(axis=0)) / size + active @ deep.T + shift)
 
-    active = np.linalg.norm(np.maximum(hidden + predictor.first_bias, 0), axis=1).max()
+    active = np.linalg.norm(np.maximum(hidden + predictor.first_bias, 0), axis=1).max(initial=0)
     reach = active * np.linalg.norm(deep, axis=1).max() + np.linalg.norm(last, axis=1).max()
     return logits, float(reach)
 
@@ -300,36 +326,7 @@ def combined(
     return total, step_of(terms, size)
 
 
-def _choose(
-    view: PoolView,
-    opened: LoadedTopicModel,
-    query: Query,
-    vector: Float32s,
-    weights: Float32s,
-    near: Float32s,
-    k: int,
-    coverage: Coverage,
-) -> list[TopicPick]:
-    short = shortlist(view, opened, query, near, weights, max(k, SHORTLIST))
-    if not short.size or k < 1:
-        return []
-    rows = view.rows[short]
-    vectors = view.vectors(rows)
-    cosines = vectors.astype(np.float64) @ vector.astype(np.float64)
-    picked = greedy(opened.model.predictor, weights, vectors, cosines, opened.model.cosine, k, coverage)
-    judged = required_topics(weights)
-    before = np.zeros(len(judged), np.float32)
-    chosen = []
-    for position, score, relevance, covered in picked:
-        gain = weights[judged] * (covered - before)
-        before = before if coverage == "alone" else covered
-        most = [t for t in top_k(gain, NAMED) if gain[t] > 0]
-        adds = tuple((opened.model.names[judged[t]], float(gain[t])) for t in most)
-        chosen.append(TopicPick(int(rows[position]), score, relevance, float(cosines[position]), adds))
-    return chosen
-
-
-def shortlist(
+def _nearest(
     view: PoolView, opened: LoadedTopicModel, query: Query, near: Float32s, weights: Float32s, count: int
 ) -> Int64s:
     """Positions in `PoolView.rows` of the ``count`` best by eq. 6 and the cosines ``near`` (n,), without the query's

@@ -43,7 +43,6 @@ from .match import (
     core_request,
     core_topics,
     lexical_candidates,
-    links_of,
     read_core,
     semantic_candidates,
     topics_in,
@@ -461,7 +460,7 @@ class TopicTraining:
 
     def _core(self, replies: Sequence[Result]) -> tuple[Sequence[str], Float32s, Links]:
         """The topics, including those the LLM added, their vectors, and the core topics of the examples."""
-        mined, lexical = self.mined, picked(self.mined.lexical, self.read.places)
+        mined, lexical = self.mined, self.mined.lexical.some(self.read.places)
         if self.by_llm:
             picks: list[Sequence[str]] = [
                 topics_in(reply.text) if isinstance(reply, Answer) else [] for reply in replies
@@ -517,7 +516,7 @@ def _notes(view: PoolView, plan: TopicPlan, labeller: LLMClient) -> tuple[str, .
 
 
 def _core_requests(read: TopicTexts, mined: MinedTopics, seed: int) -> list[Request]:
-    lexical = picked(mined.lexical, read.places)
+    lexical = mined.lexical.some(read.places)
     semantic = semantic_candidates(read.vectors[read.places], mined.vectors, lexical)
     requests = []
     for i, place in enumerate(read.places.tolist()):
@@ -547,10 +546,3 @@ def some_of(rows: Int64s, seed: int) -> Int64s:
     if len(rows) <= MOST_MINED:
         return rows
     return np.sort(np.random.default_rng([seed, 6]).choice(rows, MOST_MINED, replace=False))
-
-
-def picked(links: Links, texts: Int64s) -> Links:
-    """The links of some texts, renumbered by their position in ``texts``."""
-    lengths = np.diff(links.starts)[texts]
-    at = np.repeat(links.starts[texts] - np.cumsum(lengths) + lengths, lengths) + np.arange(int(lengths.sum()))
-    return links_of(len(texts), np.repeat(np.arange(len(texts)), lengths), links.topics[at], links.weights[at])
