@@ -36,6 +36,16 @@ class Plan:
     to_probe: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
 
+def unwritten(
+    prompts: int, tokens_in: tuple[int, int], tokens_out: tuple[int, int], cost: tuple[float, float] | None
+) -> Plan:
+    """The plan of prompts that depend on answers and so cannot be written yet; all are different and to be asked."""
+    return Plan(
+        requests=prompts, distinct=prompts, cached=0, to_ask=prompts, tokens_in=tokens_in, tokens_out=tokens_out,
+        cost=cost,
+    )  # fmt: skip
+
+
 def together(first: Plan, other: Plan) -> Plan:
     """The plan of two pieces of work, of one LLM or of two; its cost is not known if that of one piece is not."""
     return Plan(

@@ -18,7 +18,7 @@ from ...llm.asking import prompt_budget
 from ...llm.budget import Budget
 from ...llm.cache import call_key, canonical
 from ...llm.client import LLMClient
-from ...llm.cost import Plan, together, usage_of
+from ...llm.cost import Plan, together, unwritten, usage_of
 from ...llm.judge import Grader
 from ...llm.marks import Tally, mark
 from ...llm.probing import UNSEEN
@@ -149,17 +149,8 @@ class Calibration:
         else:
             low = more
         high_out = more * settings.answer_tokens
-        return replace(
-            plan,
-            requests=plan.requests + more,
-            distinct=plan.distinct + more,
-            to_ask=plan.to_ask + more,
-            tokens_in=(plan.tokens_in[0] + low_in, plan.tokens_in[1] + high_in),
-            tokens_out=(plan.tokens_out[0] + low, plan.tokens_out[1] + high_out),
-            cost=(plan.cost[0] + price.cost(low_in, low), plan.cost[1] + price.cost(high_in, high_out))
-            if plan.cost and price
-            else plan.cost,
-        )
+        cost = (price.cost(low_in, low), price.cost(high_in, high_out)) if price else None
+        return together(plan, unwritten(more, (low_in, high_in), (low, high_out), cost))
 
     def cached_rounds(self) -> SteppedQuery:
         """The first query as far as answers are cached; nothing is asked or stored."""
@@ -265,27 +256,17 @@ class Calibration:
     def _store(self, run: int, state: CalibrationState, step: int) -> None:
         self.llm.report(Event(TASK, step, self.plan.rounds))
         if step == 0:
-            unscored = [None] * max((len(case.documents) for case in state.cases), default=0)
+            frame = self.runner.frame
             rows = [
                 {
                     "run": run,
                     "place": place,
                     "document": i + 1,
-                    "id": document.id,
-                    "row": document.demonstration.row if document.demonstration else None,
-                    "text": document.text,
-                    "relevant": document.relevant,
-                    "prompt": history_text(alone_prompt(case, self.runner.frame, i).messages) if answers else "[]",
-                    "answer": answer.text if answer and answer.uncertainty is not None else None,
-                    "uncertainty": answer.uncertainty if answer else None,
-                    "score": score,
+                    "prompt": history_text(alone_prompt(case, frame, i).messages) if state.alone[place] else "[]",
+                    **asdict(document),
                 }
-                for place, (case, answers, scores) in enumerate(
-                    zip(state.cases, state.alone, state.scores, strict=True)
-                )
-                for i, (document, answer, score) in enumerate(
-                    zip(case.documents, answers or unscored, scores or unscored, strict=False)
-                )
+                for place, case in enumerate(state.cases)
+                for i, document in enumerate(_documents(state, place, state.scores[place]))
             ]
             stored.append(self.llm.workspace, "calibration_documents", rows)
             self._store_means(run, state)
@@ -369,25 +350,12 @@ class Calibration:
         """The results of one query under the first arm."""
         case, query_rounds = state.cases[i], state.all_rounds[self.plan.arms[0]][i]
         final = query_rounds.final(self.grades)
-        answers = state.alone[i] or [None] * len(case.documents)
-        scores = query_rounds.scores or state.scores[i] or (None,) * len(case.documents)
         return CalibratedQuery(
             id=case.query.id,
             query=case.query.input,
             answers=tuple(case.query.answers),
             over=case.over,
-            documents=tuple(
-                ScoredDocument(
-                    id=document.id,
-                    score=score,
-                    text=document.text,
-                    answer=answer.text if answer else None,
-                    uncertainty=answer.uncertainty if answer else None,
-                    relevant=document.relevant,
-                    row=document.demonstration.row if document.demonstration else None,
-                )
-                for document, answer, score in zip(case.documents, answers, scores, strict=True)
-            ),
+            documents=_documents(state, i, query_rounds.scores or state.scores[i]),
             rounds=tuple(self._scored_round(query_rounds, round_) for round_ in query_rounds.rounds),
             final=final.answer if final else None,
             final_round=final.round if final else None,
@@ -406,6 +374,24 @@ class Calibration:
             f1=token_f1(round_.answer, query.answers) if query.answers else None,
             value=graded.value if graded and graded.right is not None else None,
         )
+
+
+def _documents(state: CalibrationState, place: int, scores: Sequence[float | None]) -> tuple[ScoredDocument, ...]:
+    """The documents of a case with the answers from them and their ``scores``, empty if they have none."""
+    documents = state.cases[place].documents
+    unknown = [None] * len(documents)
+    return tuple(
+        ScoredDocument(
+            id=document.id,
+            score=score,
+            text=document.text,
+            answer=answer.text if answer and answer.uncertainty is not None else None,
+            uncertainty=answer.uncertainty if answer else None,
+            relevant=document.relevant,
+            row=document.demonstration.row if document.demonstration else None,
+        )
+        for document, answer, score in zip(documents, state.alone[place] or unknown, scores or unknown, strict=True)
+    )
 
 
 def _to_judge(state: CalibrationState) -> list[tuple[Query, str | None]]:

@@ -31,7 +31,7 @@ from ...store.demonstrations import task_of
 from .documents import cases_for
 from .prompts import Case, Document, Frame, round_prompt, with_documents
 from .reports import shares_of
-from .results import CalibrationVersus
+from .results import CalibrationVersus, Shares
 
 KIND = "calibrate keys"
 TAG = "<KEY>"
@@ -42,15 +42,11 @@ PLACES: tuple[Place, ...] = get_args(Place)
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceFigures:
+class PlaceFigures(Shares):
     """Answers with the relevant documents in one ``place``, tagged or not; ``versus``: tagged against not, paired."""
 
     place: str
     tagged: bool
-    accuracy: float
-    ci95: tuple[float, float]
-    f1: float
-    f1_ci95: tuple[float, float]
     failures: int
     versus: CalibrationVersus | None
 
@@ -120,20 +116,12 @@ class KeyAblation:
             judged = [self._judged(part, marks[i * size : (i + 1) * size]) for i, part in enumerate(parts)]
             figures = []
             for i, ((place, tagged), (correct, f1)) in enumerate(zip(self.cells, judged, strict=True)):
-                versus = (
-                    CalibrationVersus("untagged", **asdict(compare(correct, judged[i - 1][0], seed)))
-                    if tagged
-                    else None
-                )
-                figures.append(
-                    PlaceFigures(
-                        place=place,
-                        tagged=tagged,
-                        **shares_of(correct, f1, seed),
-                        failures=sum(not isinstance(result, Answer) for result in parts[i]),
-                        versus=versus,
-                    )
-                )
+                failures = sum(not isinstance(result, Answer) for result in parts[i])
+                versus = None
+                if tagged:
+                    versus = CalibrationVersus("untagged", **asdict(compare(correct, judged[i - 1][0], seed)))
+                own = shares_of(correct, f1, seed)
+                figures.append(PlaceFigures(**own, place=place, tagged=tagged, failures=failures, versus=versus))
             usage = usage_of(results)
             report = KeyReport(record.run, self.llm.name, self.split, usage, size, self.left_out, tuple(figures))
             record.summary = report.as_json()

@@ -70,32 +70,31 @@ def round_prompt(
     case: Case, frame: Frame, scores: Sequence[int | None] = (), earlier: Sequence[EarlierAnswer] = ()
 ) -> Prompt:
     """The case with the ``scores`` of its documents, in their order, and the ``earlier`` answers with theirs."""
-    if case.over == "steps":
-        return _over_steps(case, frame, scores, earlier)
     if case.over == "demonstrations":
         return _over_demonstrations(case, frame, tuple(scores), tuple(earlier))
-    marks = tuple(scores) or (None,) * len(case.documents)
-    blocks = [
-        f"Document [{i}]{_mark(score)}: {document.text}"
-        for i, (document, score) in enumerate(zip(case.documents, marks, strict=True), 1)
-    ]
-    question = question_of(frame.template, replace(case.query, context=""), frame.task)
-    user = cued("\n\n".join([*blocks, question + _previous(earlier)]), frame.template.cue)
-    opening = opening_of(frame.template, case.query, frame.task)
-    system = "\n".join([opening, *_scores_explained("document", scores, earlier)])
-    messages = (Message("system", system), Message("user", user))
-    choices = frame.task.choices(case.query)
+    query, task, template, over_steps = case.query, frame.task, frame.template, case.over == "steps"
+    marks = [_mark(score) for score in scores] or [""] * len(case.documents)
+    each = [(i, mark, document.text) for i, (document, mark) in enumerate(zip(case.documents, marks, strict=True), 1)]
+    if over_steps:  # and the cue for the final answer (table 12)
+        steps = [f"{i}. {text}{mark}" for i, mark, text in each]
+        shown = [question_of(template, query, task), *([STEPS_CUE, *steps] if steps else [])]
+        user = "\n".join(shown) + _previous(earlier) + f"\nFinal {template.cue or CUE}"
+    else:
+        question = question_of(template, replace(query, context=""), task) + _previous(earlier)
+        user = cued("\n\n".join([*(f"Document [{i}]{mark}: {text}" for i, mark, text in each), question]), template.cue)
+    opening = opening_of(template, query, task, CONCLUDE if over_steps else "")
+    system = "\n".join([opening, *_scores_explained("step" if over_steps else "document", scores, earlier)])
     return Prompt(
-        messages,
-        case.query,
+        (Message("system", system), Message("user", user)),
+        query,
         (),
-        choices,
-        document_scores=tuple(scores),
+        task.choices(query),
+        document_scores=() if over_steps else tuple(scores),
         earlier=tuple(earlier),
-        numbered=bool(blocks),
-        one_line=frame.task.one_line,
-        cue=frame.template.cue,
-        form=frame.template.form,
+        numbered=over_steps or bool(each),
+        one_line=over_steps or task.one_line,
+        cue=template.cue,
+        form=template.form,
     )
 
 
@@ -120,30 +119,6 @@ def _over_demonstrations(
     messages.insert(0, replace(first, content="\n".join(told)))
     shown = values if frame.order == "best-first" else values[::-1]
     return replace(prompt, messages=tuple(messages), shot_scores=shown, earlier=earlier, numbered=True)
-
-
-def _over_steps(case: Case, frame: Frame, scores: Sequence[int | None], earlier: Sequence[EarlierAnswer]) -> Prompt:
-    """The steps with their ``scores``, the ``earlier`` answers with theirs, and the cue for the final answer (table
-    12)."""
-    marks = tuple(scores) or (None,) * len(case.documents)
-    steps = [
-        f"{i}. {step.text}{_mark(score)}" for i, (step, score) in enumerate(zip(case.documents, marks, strict=True), 1)
-    ]
-    shown = [question_of(frame.template, case.query, frame.task), *([STEPS_CUE, *steps] if steps else [])]
-    opening = opening_of(frame.template, case.query, frame.task, CONCLUDE)
-    system = "\n".join([opening, *_scores_explained("step", scores, earlier)])
-    user = "\n".join(shown) + _previous(earlier) + f"\nFinal {frame.template.cue or CUE}"
-    return Prompt(
-        (Message("system", system), Message("user", user)),
-        case.query,
-        (),
-        frame.task.choices(case.query),
-        earlier=tuple(earlier),
-        numbered=True,
-        one_line=True,
-        cue=frame.template.cue,
-        form=frame.template.form,
-    )
 
 
 def with_documents(case: Case, documents: Sequence[Document]) -> Case:

@@ -32,6 +32,7 @@ from .results import (
     RoundFigures,
     RoundsVerdict,
     SetFigures,
+    Shares,
     Transition,
     Transitions,
 )
@@ -104,14 +105,9 @@ def groups_of(
             if any(_mark(c, c.final(grades), grades).answered for c in own):
                 done = _arm(own, grades, rounds, seed)
                 first = done.rounds[0] if done.rounds else None
-                arms[name] = GroupArm(
-                    first.accuracy if first else 0.0,
-                    first.f1 if first else 0.0,
-                    done.accuracy,
-                    done.ci95,
-                    done.f1,
-                    done.f1_ci95,
-                )
+                final = {name: getattr(done, name) for name in ("accuracy", "ci95", "f1", "f1_ci95")}
+                began = (first.accuracy, first.f1) if first else (0.0, 0.0)
+                arms[name] = GroupArm(**final, first_accuracy=began[0], first_f1=began[1])
         if arms:
             groups[value] = Group(len(own), arms)
     return Groups(field, groups)
@@ -287,14 +283,10 @@ def histogram(values: Float64s, bins: int = BINS) -> Histogram:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """First or final answers of a calibration: mean value by the metric and F1 with 95 % intervals; ``versus``: value
-    against that of the first answers of the first LLM, on the queries both were asked, None for these themselves."""
+class Answers(Shares):
+    """First or final answers of a calibration; ``versus``: value against that of the first answers of the first LLM, on
+    the queries both were asked, None for these themselves."""
 
-    accuracy: float
-    ci95: tuple[float, float]
-    f1: float
-    f1_ci95: tuple[float, float]
     versus: CalibrationVersus | None
 
 

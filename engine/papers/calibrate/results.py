@@ -42,15 +42,21 @@ class Reliability:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundFigures:
-    """A round over all queries; ``final_…`` are of the answers that would be final if the rounds ended here.
-    ``stopped``: queries whose last answer is of an earlier round."""
+class Shares:
+    """Mean value of answers by the metric, and their F1, with 95 % intervals."""
 
-    round: int
     accuracy: float
     ci95: tuple[float, float]
     f1: float
     f1_ci95: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFigures(Shares):
+    """A round over all queries; ``final_…`` are of the answers that would be final if the rounds ended here.
+    ``stopped``: queries whose last answer is of an earlier round."""
+
+    round: int
     final_accuracy: float
     final_f1: float
     uncertainty: float
@@ -134,16 +140,12 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmFigures:
-    """Figures of an arm, for final answers unless given by round. ``accuracy``: mean value by the metric; ``right``,
+class ArmFigures(Shares):
+    """Figures of an arm, for final answers unless given by round. ``right``,
     ``wrong``: uncertainties of such answers, as ``auroc``, ``transitions`` and ``reliability`` by its ``least``;
     ``brier``: mean square of the value less the confidence; ``outcomes``: what became of all queries."""
 
     about: str
-    accuracy: float
-    ci95: tuple[float, float]
-    f1: float
-    f1_ci95: tuple[float, float]
     auroc: float | None
     failures: int
     rounds: tuple[RoundFigures, ...]
@@ -163,15 +165,11 @@ class ArmFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupArm:
+class GroupArm(Shares):
     """An arm on the queries of a group: its first answers and its final ones."""
 
     first_accuracy: float
     first_f1: float
-    accuracy: float
-    ci95: tuple[float, float]
-    f1: float
-    f1_ci95: tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)

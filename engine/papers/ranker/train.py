@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import islice
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from ...evaluate.statistics import mean_of
 from ...llm.asking import prompt_budget, prompt_for, request_for
 from ...llm.budget import Budget
 from ...llm.client import LLMClient
-from ...llm.cost import Plan, Usage, together, usage_of
+from ...llm.cost import Plan, Usage, together, unwritten, usage_of
 from ...llm.judge import Grader
 from ...llm.marks import Mark, tally, values_of
 from ...llm.types import Answer, Capabilities, Request, Result
@@ -402,21 +403,15 @@ class Learning:
 
 def _grown(plan: Plan, more: int) -> Plan:
     """The plan with at most so many more prompts, of the same length on average."""
-    grow = 1 + more / plan.distinct if plan.distinct else 1.0
-    return replace(
-        plan,
-        requests=plan.requests + more,
-        distinct=plan.distinct + more,
-        to_ask=plan.to_ask + more,
-        tokens_in=(plan.tokens_in[0], round(plan.tokens_in[1] * grow)),
-        tokens_out=(plan.tokens_out[0], round(plan.tokens_out[1] * grow)),
-        cost=(plan.cost[0], plan.cost[1] * grow) if plan.cost else None,
-    )
+    share = more / max(plan.distinct, 1)
+    tokens_in, tokens_out = (round(tokens[1] * share) for tokens in (plan.tokens_in, plan.tokens_out))
+    cost = (0.0, plan.cost[1] * share) if plan.cost else None
+    return together(plan, unwritten(more, (0, tokens_in), (0, tokens_out), cost))
 
 
 def _grouped(results: Sequence[T], lengths: Sequence[int]) -> list[list[T]]:
-    ends = np.cumsum(lengths).tolist()
-    return [list(results[end - n : end]) for end, n in zip(ends, lengths, strict=True)]
+    left = iter(results)
+    return [list(islice(left, length)) for length in lengths]
 
 
 def _flips(rollouts: Sequence[Rollout]) -> tuple[int, int]:

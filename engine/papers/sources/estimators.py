@@ -19,18 +19,16 @@ from ...base.progress import CancelToken, Event, Report, silent
 from ...trials.estimators import DELTA, EPSILON_SAMPLED
 from ...trials.lists import RankedLists
 from ...trials.votes import vote_marginals
-from .gradient import Accumulator
+from .gradient import Accumulator, checked_k, checked_weights
 
 
 def grouped_gradient(lists: RankedLists, weights: npt.ArrayLike, k: int) -> Float64s:
     """(C,) gradient of the mean Ũ(weights) over the lists. Raises ValueError as `gradient` does."""
-    at = np.ascontiguousarray(weights, dtype=np.float64)
-    if at.shape != (len(lists.names),) or not ((at >= 0) & (at <= 1)).all():
-        raise ValueError(f"weights must be {len(lists.names)} probabilities")
-    if k < 1:
-        raise ValueError(f"k must be at least 1, not {k}")
+    at = checked_weights(weights)
+    if len(at) != len(lists.names):
+        raise ValueError(f"weights must be {len(lists.names)} probabilities, not {len(at)}")
     sums = np.zeros(len(at))
-    _kernel()(lists.sources, lists.utilities, lists.offsets, at, k, sums)
+    _kernel()(lists.sources, lists.utilities, lists.offsets, at, checked_k(k), sums)
     return sums / (k * max(1, len(lists)))
 
 

@@ -69,7 +69,7 @@ def multilinear_gradient(
 
     Returns (C,) float64; a source in no list has 0. Raises ValueError when shapes or values do not fit.
     """
-    total = Accumulator(_checked_weights(weights), _checked_k(k), epsilon=epsilon, threads=threads)
+    total = Accumulator(checked_weights(weights), checked_k(k), epsilon=epsilon, threads=threads)
     total.add(*flat(items, utilities, lengths))
     return total.gradient()
 
@@ -161,13 +161,13 @@ class Accumulator:
         return gradient
 
 
-def _checked_k(k: int) -> int:
+def checked_k(k: int) -> int:
     if k < 1:
         raise ValueError(f"k must be at least 1, not {k}")
     return int(k)
 
 
-def _checked_weights(weights: npt.ArrayLike) -> Float64s:
+def checked_weights(weights: npt.ArrayLike) -> Float64s:
     checked = np.ascontiguousarray(weights, dtype=np.float64)
     if checked.ndim != 1:
         raise ValueError(f"weights must have shape (C,), not {checked.shape}")
