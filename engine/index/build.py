@@ -35,6 +35,7 @@ from ..retrieval import artefacts, duplicates
 from ..retrieval.served import Access
 from ..shards.shard import INLINE, Engine
 from ..store import columns
+from ..store.carried import SAID, Carried, carry_over
 from ..store.demonstrations import (
     COMPARED,
     FORM,
@@ -52,7 +53,7 @@ from ..store.demonstrations import (
     telling_outputs,
 )
 from ..store.locks import exclusive
-from ..store.outputs import SAID, carry_over, check_labels
+from ..store.outputs import check_labels
 from ..store.settings import CONFIG, Settings
 from ..store.workspace import Workspace
 from .databases import SQL
@@ -86,16 +87,14 @@ TOGETHER = 1 << 25
 @dataclass(frozen=True, slots=True)
 class Changes:
     """How many rows were added, retired and revived, how many ``moved`` to another split, and how many of these were
-    ``released``: queries before, rows of the pool now; how many corrections ``lapsed``; the ids of rows that say
-    something new and ``stay`` pruned."""
+    ``released``: queries before, rows of the pool now; what became of decisions on them."""
 
     added: int = 0
     retired: int = 0
     revived: int = 0
     moved: int = 0
     released: int = 0
-    lapsed: int = 0
-    stay: tuple[str, ...] = ()
+    carried: Carried = Carried()
 
 
 def merge(
@@ -196,7 +195,7 @@ def _give_ids(con: duckdb.DuckDBPyConnection, staging: Path, files: list[str]) -
     con.execute(
         """
         CREATE TEMP TABLE earlier AS
-        SELECT row, id, hash, file, CAST(NULL AS VARCHAR) AS said FROM demonstrations
+        SELECT row, id, hash, file, CAST(NULL AS VARCHAR) AS said, row IN (FROM pruned) AS is_out FROM demonstrations
          WHERE retired_at IS NULL AND file IN (SELECT unnest(CAST(? AS VARCHAR[])))
            AND id NOT IN (SELECT id FROM staged WHERE named)
         """,
@@ -249,13 +248,15 @@ def _give_ids(con: duckdb.DuckDBPyConnection, staging: Path, files: list[str]) -
 
 
 def _keep_ids(con: duckdb.DuckDBPyConnection, alike: str) -> None:
-    """The first of the rows that agree in ``alike`` keeps the first id, and so on; neither is there for others then."""
+    """The first of the rows that agree in ``alike`` keeps the first id, and so on, those of pruned rows last, so that
+    what is left of equal rows is active; neither is there for others then."""
     con.execute(
         f"""
         INSERT INTO kept
         SELECT ordinal, row, id
           FROM (SELECT *, row_number() OVER (PARTITION BY {alike} ORDER BY ordinal) AS place FROM unnamed)
-          JOIN (SELECT *, row_number() OVER (PARTITION BY {alike} ORDER BY length(id), id) AS place FROM earlier)
+          JOIN (SELECT *, row_number() OVER (PARTITION BY {alike} ORDER BY is_out, length(id), id) AS place
+                  FROM earlier)
          USING ({alike}, place)
         """
     )
@@ -348,23 +349,8 @@ def _apply(con: duckdb.DuckDBPyConnection, staging: Path, names: list[str]) -> C
         )
     added = columns.numbers(con, "SELECT row FROM added")
     con.execute("DROP TABLE before; DROP TABLE same; DROP TABLE added")
-    lapsed = carry_over(con, gone, np.concatenate([back, added]), columns.now())
-    stay: list[tuple[str]] = []
-    if gone.size:
-        stay = con.execute(
-            """
-            SELECT a.id FROM demonstrations a JOIN demonstrations o USING (id)
-              LEFT JOIN outputs_as_read r ON r.row = o.row
-              JOIN decisions d ON d.scope = 'demonstration' AND d.target = a.id
-             WHERE a.row IN (SELECT unnest($1)) AND o.row IN (SELECT unnest($2)) AND a.row IN (SELECT row FROM pruned)
-               AND (a.input, a.output) <> (o.input, coalesce(r.output, o.output)) AND d.batch NOT IN (FROM undone)
-             GROUP BY a.id HAVING arg_max(d.action, d.seq) = 'prune' ORDER BY a.id
-            """,
-            [added.tolist(), gone.tolist()],
-        ).fetchall()
-    return Changes(
-        int(added.size), int(gone.size), int(back.size), moved, released, lapsed, tuple(name for (name,) in stay)
-    )
+    carried = carry_over(con, gone, np.concatenate([back, added]))
+    return Changes(int(added.size), int(gone.size), int(back.size), moved, released, carried)
 
 
 def _together(files: Sequence[Path]) -> Iterator[list[str]]:
@@ -694,8 +680,7 @@ def _report(
         encoder=None,
         warnings=(
             *_released(changes),
-            *_lapsed(changes),
-            *_staying(changes),
+            *_carried(changes.carried),
             *_unnamed_labels(con, files),
             *_not_utf8(staged, files),
         ),
@@ -711,24 +696,25 @@ def _released(changes: Changes) -> Iterator[str]:
         yield f"{are} in the pool now; to hold rows out: icl-curate index --validation-fraction 0.1 --test-fraction 0.1"
 
 
-def _lapsed(changes: Changes) -> Iterator[str]:
-    """A line if files say something new about rows that had been corrected."""
-    if changes.lapsed:
-        lapse = counted(changes.lapsed, "correction", "no longer stands", "no longer stand")
-        yield f"{lapse}: the files say something new about the rows"
-
-
 NAMED = 5
 """Ids in a suggested command."""
 
 
-def _staying(changes: Changes) -> Iterator[str]:
-    """A line if rows are still pruned that files say something new about."""
-    if changes.stay:
-        still = counted(len(changes.stay), "pruned row", "has changed and stays", "have changed and stay")
-        names = " ".join(f"--demo {quote(name)}" for name in changes.stay[:NAMED])
-        first = f"the first {NAMED}: " if len(changes.stay) > NAMED else ""
+def _carried(carried: Carried) -> Iterator[str]:
+    """A line for each way in which decisions do not stand as they were made."""
+    if carried.lapsed:
+        lapse = counted(carried.lapsed, "correction", "no longer stands", "no longer stand")
+        yield f"{lapse}: the files say something new about the rows"
+    if stay := carried.stay:
+        still = counted(len(stay), "pruned row", "has changed and stays", "have changed and stay")
+        names = " ".join(f"--demo {quote(name)}" for name in stay[:NAMED])
+        first = f"the first {NAMED}: " if len(stay) > NAMED else ""
         yield f"{still} pruned: {first}icl-curate restore {names}"
+    if carried.gone:
+        gone = counted(carried.gone, "row", "is", "are")
+        yield f"{gone} gone from the files, with decisions that apply again when they come back: icl-curate history"
+    for name in carried.sources:
+        yield f"the pruned source {name} has no row now; if it has another name: icl-curate prune --source NAME"
 
 
 def _not_utf8(staged: Staged, files: Sequence[IndexedFile]) -> Iterator[str]:

@@ -14,11 +14,10 @@ from typing import cast
 
 import duckdb
 
-from ..base.arrays import Int64s
 from ..base.errors import UsageError, did_you_mean
 from ..pool.records import TaskKind
 from ..pool.sets import labels_of
-from .columns import given, noted, number
+from .columns import noted
 from .workspace import Workspace
 
 
@@ -148,46 +147,3 @@ def set_outputs(con: duckdb.DuckDBPyConnection, now: datetime) -> None:
         """
     )
     con.execute("DROP TABLE corrected")
-
-
-SAID = "input, options, answers, context, coalesce(history, '[]')"
-"""What a correction was made in sight of, beside the output."""
-
-
-def carry_over(con: duckdb.DuckDBPyConnection, gone: Int64s, come: Int64s, now: datetime) -> int:
-    """Let corrections also stand for rows that have ``come`` under the ids of theirs, if these say the same but for
-    source and metadata. Returns how many lapsed: of rows that have ``gone``, whose successors say something else."""
-    with given(con, "come", {"row": come}):
-        con.execute(
-            f"""
-            CREATE TEMP TABLE successors AS
-            WITH pairs AS (
-                SELECT DISTINCT o.row AS before, d.row FROM new_outputs n JOIN demonstrations o USING (row)
-                  JOIN demonstrations d ON d.id = o.id AND d.row <> o.row SEMI JOIN come ON come.row = d.row),
-                 texts AS (
-                SELECT row, ({SAID}, coalesce(r.output, d.output)) AS said
-                  FROM demonstrations d LEFT JOIN outputs_as_read r USING (row)
-                 WHERE row IN (SELECT before FROM pairs UNION ALL SELECT row FROM pairs))
-            SELECT p.before, p.row, a.said = b.said AS same
-              FROM pairs p JOIN texts a ON a.row = p.before JOIN texts b ON b.row = p.row
-            """
-        )
-    con.execute(
-        """
-        INSERT INTO new_outputs
-        SELECT DISTINCT n.seq, n.output, s.row FROM successors s JOIN new_outputs n ON n.row = s.before
-         WHERE same AND NOT EXISTS (FROM new_outputs e WHERE e.seq = n.seq AND e.row = s.row)
-        """
-    )
-    set_outputs(con, now)
-    with given(con, "gone", {"row": gone}):
-        lapsed = number(
-            con,
-            """
-            SELECT count(*) FROM successors s JOIN demonstrations o ON o.row = s.before JOIN demonstrations d
-                ON d.row = s.row JOIN outputs_as_read r ON r.row = s.before
-             WHERE NOT same AND o.row IN (SELECT row FROM gone) AND o.output NOT IN (r.output, d.output)
-            """,
-        )
-    con.execute("DROP TABLE successors")
-    return lapsed

@@ -24,7 +24,7 @@ from icl_curate.engine.retrieval import artefacts
 from icl_curate.engine.retrieval.view import PoolView
 from icl_curate.engine.retrieval.weights import DEFAULT_ENCODER
 from icl_curate.engine.store import locks
-from icl_curate.engine.store.decisions import decide, relabel
+from icl_curate.engine.store.decisions import decide, history, redo, relabel, undo
 from icl_curate.engine.store.demonstrations import (
     active_rows,
     fetch,
@@ -698,3 +698,89 @@ def test_a_file_in_the_place_of_another_is_read_as_that_was(tmp_path: Path) -> N
     after = index_pool(workspace, plan)
     assert (after.demonstrations, after.validation) == (before.demonstrations, before.validation)
     assert (after.added, after.retired) == (0, 0) and before.validation > 0
+
+
+def decided(store: Workspace, pruned: str, corrected: str) -> None:
+    decide(store, "prune", "demonstration", [pruned])
+    relabel(store, {corrected: "other"}, new=True)
+
+
+def told_of(store: Workspace) -> tuple[set[str], set[str], list[tuple[str, ...]]]:
+    """The pruned inputs, those of corrected rows, and the targets of all decisions."""
+    with store.read() as con:
+        pruned = con.execute("SELECT input FROM pool WHERE row IN (FROM pruned)").fetchall()
+        corrected = con.execute("SELECT input FROM pool WHERE output = 'other'").fetchall()
+    return {text for (text,) in pruned}, {text for (text,) in corrected}, [one.targets for one in history(store)]
+
+
+NAMES: dict[str, Any] = {"none": lambda i: {}, "named": lambda i: {"id": f"a{i}"}, "others": lambda i: {"id": f"b{i}"}}
+
+
+@pytest.mark.parametrize("after", ["named", "others", "none"])
+@pytest.mark.parametrize("before", ["none", "named"])
+def test_decisions_stay_with_what_rows_say_when_their_ids_change(
+    store: Workspace, tmp_path: Path, before: str, after: str
+) -> None:
+    rows = [{"input": row["input"], "output": row["output"]} for row in made(6)]
+    run(store, put(tmp_path / "a.jsonl", [{**row, **NAMES[before](i)} for i, row in enumerate(rows)]))
+    ids = [row.id for row in fetch(store, active_rows(store))]
+    decided(store, ids[1], ids[3])
+    for names in (after, "none", after):
+        report = run(store, put(tmp_path / "a.jsonl", [{**row, **NAMES[names](i)} for i, row in enumerate(rows)]))
+        assert told_of(store)[:2] == ({rows[1]["input"]}, {rows[3]["input"]}) and report.warnings == ()
+    undo(store)
+    undo(store)
+    assert told_of(store)[:2] == (set(), set())
+    redo(store)
+    redo(store)
+    assert told_of(store)[:2] == ({rows[1]["input"]}, {rows[3]["input"]})
+
+
+def test_decisions_go_with_rows_whose_ids_are_places_in_the_file(store: Workspace, tmp_path: Path) -> None:
+    rows = made(6)
+    path = tmp_path / "a.jsonl"
+
+    def placed(some: list[dict[str, Any]]) -> str:
+        return put(path, [{**row, "id": i} for i, row in enumerate(some)])
+
+    run(store, placed(rows))
+    decided(store, "1", "2")
+    new = made(1, seed=9)
+    assert run(store, placed([*new, *rows])).warnings == ()
+    assert told_of(store) == ({rows[1]["input"]}, {rows[2]["input"]}, [("3",), ("2",)])
+    # row 1 is gone, and what was the third has its id: it was never pruned
+    report = run(store, placed([*new, rows[0], *rows[2:]]))
+    assert told_of(store)[:2] == (set(), {rows[2]["input"]})
+    assert report.warnings == ("1 row is gone from the files, with decisions that apply again when they come back: "
+                               "icl-curate history",)  # fmt: skip
+
+
+def test_an_id_that_a_pruned_row_had_long_ago_is_told(store: Workspace, tmp_path: Path) -> None:
+    rows = made(4)
+    path = put(tmp_path / "a.jsonl", rows)
+    run(store, path)
+    decide(store, "prune", "demonstration", ["0-1"])
+    assert "1 row is gone" in run(store, put(tmp_path / "a.jsonl", [rows[0], *rows[2:]])).warnings[0]
+    report = run(store, put(tmp_path / "a.jsonl", [*rows[2:], {"id": "0-1", "input": "quite new", "output": "x"}]))
+    assert report.warnings == ("1 pruned row has changed and stays pruned: icl-curate restore --demo 0-1",)
+
+
+def test_of_equal_rows_an_active_one_is_left(store: Workspace, tmp_path: Path) -> None:
+    for name, more in (("a", {}), ("b", {"id": "b1"})):
+        row = {"input": f"again and again {name}", "output": "x"}
+        both = [{**row, "id": "b0"}, {**row, "id": "b2"}] if more else [row, row]
+        run(store, put(tmp_path / f"{name}.jsonl", [*both, {"input": f"other {name}", "output": "y"}]))
+        with store.read() as con:
+            ids = [i for (i,) in con.execute("SELECT id FROM pool WHERE input = ?", [row["input"]]).fetchall()]
+        decide(store, "prune", "demonstration", [min(ids)])
+        run(store, put(tmp_path / f"{name}.jsonl", [{**row, **more}, {"input": f"other {name}", "output": "y"}]))
+        assert row["input"] not in told_of(store)[0]
+
+
+def test_a_pruned_source_without_rows_is_told(store: Workspace, tmp_path: Path) -> None:
+    run(store, put(tmp_path / "a.jsonl", made(4)), put(tmp_path / "b.jsonl", made(4, seed=1)))
+    decide(store, "prune", "source", ["a"])
+    path = str((tmp_path / "a.jsonl").rename(tmp_path / "c.jsonl"))
+    told = "the pruned source a has no row now; if it has another name: icl-curate prune --source NAME"
+    assert run(store, path, drop=("a.jsonl",)).warnings == (told,)
+    assert run(store).warnings == ()
