@@ -365,11 +365,13 @@ def history(workspace: Workspace, limit: int | None = None) -> list[DecisionBatc
 _MEANT = """
     SELECT d.batch, d.seq, p.row FROM decisions d JOIN pool p ON p.source = d.target WHERE d.scope = 'source'
     UNION ALL
-    SELECT d.batch, d.seq, p.row FROM decisions d JOIN pool p ON p.id = d.target WHERE d.scope = 'demonstration'
+    SELECT d.batch, d.seq, coalesce(max(p.row) FILTER (p.retired_at IS NULL), max(p.row))
+      FROM decisions d JOIN demonstrations p ON p.id = d.target WHERE d.scope = 'demonstration' GROUP BY d.batch, d.seq
     UNION ALL
-    SELECT d.batch, d.seq, n.row FROM decisions d JOIN new_outputs n USING (seq)
+    SELECT d.batch, d.seq, max(n.row) FROM decisions d JOIN new_outputs n USING (seq) GROUP BY d.batch, d.seq
 """
-"""The rows that each decision means. Joins apart: one on either column would compare every row with every decision."""
+"""The rows that each decision means, those that are gone from their files as they were last; of a source those that are
+there. Joins apart: one on either column would compare every row with every decision."""
 
 _ON_ROWS = """
     WITH wanted AS (SELECT row, id, source FROM pool WHERE row IN (SELECT unnest(?))),
@@ -396,7 +398,7 @@ _CHANGED = f"""
 _COUNTS = f"""
     SELECT batch, list({{'part': part, 'rows': rows}} ORDER BY rows DESC, part) AS parts FROM (
         SELECT m.batch, coalesce('→ ' || n.output, p.source) AS part, count(*) AS rows
-          FROM ({_MEANT}) m JOIN pool p USING (row) LEFT JOIN new_outputs n USING (seq, row) GROUP BY ALL)
+          FROM ({_MEANT}) m JOIN demonstrations p USING (row) LEFT JOIN new_outputs n USING (seq, row) GROUP BY ALL)
      GROUP BY batch
 """
 """The demonstrations of each batch by source, or by new output."""
@@ -419,7 +421,8 @@ class DecidedRow:
 
 
 def decided_rows(workspace: Workspace, batch: int, limit: int = 1000) -> list[DecidedRow]:
-    """The first rows of a batch, in its order; of a decision on a source those that it changed."""
+    """The first rows of a batch, in its order, also those that are gone; of a decision on a source those that it
+    changed."""
     with workspace.read() as con:
         rows = con.execute(
             f"""
@@ -428,7 +431,7 @@ def decided_rows(workspace: Workspace, batch: int, limit: int = 1000) -> list[De
                      SELECT n.row, arg_max(n.output, seq) AS output FROM decisions d JOIN new_outputs n USING (seq)
                       WHERE d.batch < $1 AND d.batch NOT IN (FROM undone) GROUP BY n.row)
             SELECT p.row, p.id, p.source, p.input, coalesce(e.output, r.output, p.output), coalesce(n.output, '')
-              FROM meant m JOIN pool p USING (row) LEFT JOIN new_outputs n USING (seq, row)
+              FROM meant m JOIN demonstrations p USING (row) LEFT JOIN new_outputs n USING (seq, row)
               LEFT JOIN earlier e USING (row) LEFT JOIN outputs_as_read r USING (row)
              ORDER BY m.seq, p.row
             """,

@@ -241,11 +241,24 @@ def test_a_correction_is_of_a_question_and_not_of_an_id(tmp_path: Path) -> None:
     relabel(workspace, {"r": "Lima"})
     _put(tmp_path / "pool.jsonl", FRANCE)
     relabel(workspace, {"r": "PARIS"})
-    assert history(workspace)[1].by == {} and decided_rows(workspace, history(workspace)[0].batch)[0].before == "Paris"
+    assert [made.by for made in history(workspace)] == [{"→ PARIS": 1}, {"→ Lima": 1}]
+    found = [decided_rows(workspace, made.batch)[0] for made in history(workspace)]
+    assert [(row.input[-7:], row.before, row.after) for row in found] == [
+        ("France?", "Paris", "PARIS"), ("f Peru?", "Cuzco", "Lima"),
+    ]  # fmt: skip
     undo(workspace)
     assert _outputs(workspace)["r"] == "Paris"
     _put(tmp_path / "pool.jsonl", PERU)
     assert _outputs(workspace)["r"] == "Lima"
+
+
+def test_history_tells_of_rows_that_are_gone(tmp_path: Path) -> None:
+    workspace = _put(tmp_path / "pool.jsonl", FRANCE, PERU | {"id": "p"})
+    relabel(workspace, {"r": "PARIS", "p": "PARIS"})
+    decide(workspace, "prune", "demonstration", ["r", "p"])
+    _put(tmp_path / "pool.jsonl", FRANCE)
+    assert [made.by for made in history(workspace)] == [{"pool": 2}, {"→ PARIS": 2}]
+    assert [[row.id for row in decided_rows(workspace, batch)] for batch in (1, 2)] == [["r", "p"]] * 2
 
 
 def test_a_correction_stands_where_only_metadata_changes_and_one_that_lapses_is_told(tmp_path: Path) -> None:
