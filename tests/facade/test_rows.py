@@ -16,6 +16,7 @@ import numpy as np
 import pandas
 import pyarrow
 import pytest
+from icl_curate import Pool
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.facade.rows import write_rows
 
@@ -34,7 +35,8 @@ def test_whole_numbers_of_a_column_with_gaps_stay_whole(tmp_path: Path) -> None:
     frame = pandas.DataFrame({"label": [1, None, 2], "part": [1.5, None, 2.0], "full": [1.0, 2.0, 3.0]})
     told = [json.dumps(row) for row in written(frame, tmp_path)]
     assert told == [
-        '{"label": 1, "part": 1.5, "full": 1.0}', '{"full": 2.0}', '{"label": 2, "part": 2.0, "full": 3.0}',
+        '{"label": 1, "part": 1.5, "full": 1.0}', '{"label": null, "part": null, "full": 2.0}',
+        '{"label": 2, "part": 2.0, "full": 3.0}',
     ]  # fmt: skip
 
 
@@ -57,8 +59,20 @@ def test_what_is_no_finite_number_is_null_at_any_depth(tmp_path: Path) -> None:
         "array": np.array([1.0, math.nan]), "none": [pandas.NA, pandas.NaT],
     }  # fmt: skip
     assert written([row], tmp_path) == [
-        {"input": "NaN and Infinity", "list": [1.0, None, {"deep": None}], "array": [1.0, None], "none": [None, None]}
+        {
+            "input": "NaN and Infinity",
+            "gone": None,
+            "list": [1.0, None, {"deep": None}],
+            "array": [1.0, None],
+            "none": [None, None],
+        }
     ]
+
+
+def test_an_empty_cell_is_told_as_one(tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"input": ["a", None, "c"], "output": ["x", "y", math.nan]})
+    pool = Pool.index(frame, tmp_path / "w", encode=False, progress=False)
+    assert [one.reason for one in pool.skipped().skipped] == ["empty input", "empty output"]
 
 
 def test_what_has_a_form_in_json_is_written_in_it(tmp_path: Path) -> None:

@@ -289,3 +289,14 @@ def test_of_two_columns_of_one_name_both_are_kept(tmp_path: Path, suffix: str) -
         with pa.ipc.new_stream(path, table.schema) as stream:
             stream.write_table(table)
     assert [record for _, record in read(path)] == [{"input": "q", "output": "first", "output (2)": "second"}]
+
+
+def test_a_header_with_tabs_may_begin_with_a_quoted_word(tmp_path: Path) -> None:
+    (path := tmp_path / "a.tsv").write_text('"Question" asked\tanswer\nwhat\tred\n"Great" she said\tblue\n')
+    assert [tuple(record.values()) for _, record in read(path)] == [("what", "red"), ('"Great" she said', "blue")]
+    assert list(read(path)[0][1]) == ['"Question" asked', "answer"]
+
+
+def test_a_name_that_stands_twice_in_an_object_of_rows_is_two_rows(tmp_path: Path) -> None:
+    (path := tmp_path / "a.json").write_text('{"r": {"input": "i"},\n"r": {"input": "j"}}')
+    assert read(path) == [(1, {"id": "r", "input": "i"}), (2, {"id": "r", "input": "j"})]

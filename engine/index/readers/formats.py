@@ -84,30 +84,28 @@ def read_json(path: str, data: bytes) -> Iterator[Record]:
     lists = [key for key, value in whole.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
     a_row = recognised(whole) is not None or any(key.lower() in NAMES["input"] for key in whole)
     if len(lists) == 1 and (len(whole) == 1 or (lists[0] in ROWS_UNDER and not a_row)):
-        yield from _elements(path, text, _places(text, start)[lists[0]][1])
+        *_, begins = (begins for key, _, _, begins, _ in _entries(text, start) if key == lists[0])  # as `json` has it
+        yield from _elements(path, text, begins)
         return
     states = any(isinstance(value, dict) and "demos" in value for value in whole.values())  # a program of DSPy
     if whole and not states and all(isinstance(value, dict) for value in whole.values()):
-        yield from _members(text, start, whole)
+        yield from _members(text, start)
         return
     yield 1, whole
 
 
-def _places(text: str, start: int) -> dict[str, tuple[int, int, int]]:
-    """For each key of the object that opens at ``start`` where it stands, and where its value begins and ends; of a key
-    that stands there twice the last, as `json` takes it."""
+def _entries(text: str, start: int) -> Iterator[tuple[str, Any, int, int, int]]:
+    """Each key of the object that opens at ``start`` with its value, where it stands, and where its value begins and
+    ends; a key that stands there twice is told twice."""
     decode = json.JSONDecoder().raw_decode
-    places: dict[str, tuple[int, int, int]] = {}
     position = start
     while text[position] != "}":
         place = _skip_space(text, position + 1)
         key, end = decode(text, place)
         begins = _skip_space(text, _skip_space(text, end) + 1)
-        end = decode(text, begins)[1]
-        places.pop(key, None)
-        places[key] = place, begins, end
+        value, end = decode(text, begins)
+        yield key, value, place, begins, end
         position = _skip_space(text, end)
-    return places
 
 
 def _elements(path: str, text: str, start: int) -> Iterator[Record]:
@@ -140,13 +138,13 @@ def _elements(path: str, text: str, start: int) -> Iterator[Record]:
         position = end
 
 
-def _members(text: str, start: int, whole: dict[str, Any]) -> Iterator[Record]:
+def _members(text: str, start: int) -> Iterator[Record]:
     counted, line = 0, 1
     in_one_line = "\n" not in text.rstrip(_SPACE)
-    for number, (key, (place, begins, end)) in enumerate(_places(text, start).items(), 1):
+    for number, (key, value, place, begins, end) in enumerate(_entries(text, start), 1):
         line = number if in_one_line else line + text.count("\n", counted, place)
         counted = place
-        yield line, _checked_object({"id": key, **whole[key]}, text[begins:end])
+        yield line, _checked_object({"id": key, **value} if isinstance(value, dict) else value, text[begins:end])
 
 
 def _checked_object(record: object, text: str) -> dict[str, Any] | BadRecord:
@@ -196,7 +194,7 @@ def read_yaml(path: str, data: bytes) -> Iterator[Record]:
                 record = loader.construct_document(part)
                 line = part.start_mark.line + 1
                 if isinstance(record, dict):
-                    yield line, {str(key): value for key, value in record.items()}  # `on: 1` has a key that is no text
+                    yield line, _with_texts(record)
                 else:
                     yield line, BadRecord("not an object")
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
@@ -204,6 +202,13 @@ def read_yaml(path: str, data: bytes) -> Iterator[Record]:
         where = f": line {mark.line + 1}" if mark else ""
         what = getattr(error, "problem", None) or (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(f"{path}{where}: not YAML: {what}", "fix that line") from error
+
+
+def _with_texts(value: Any) -> Any:
+    """A value with texts as keys: `on: 1` has another, and so has `2024-01-31: 1`."""
+    if isinstance(value, dict):
+        return {str(key): _with_texts(part) for key, part in value.items()}
+    return [*map(_with_texts, value)] if isinstance(value, list) else value
 
 
 FIELD_BYTES = 64 << 20
@@ -311,7 +316,8 @@ def _csv_records(feed: _Feed, delimiter: str) -> Iterator[list[str] | BadRecord]
             stray = len(feed.taken) > 1 or "unexpected end" in str(error)
             feed.push_back(1)
             cells = feed.taken[0].rstrip("\r\n").split("\t")
-            if delimiter == "\t" and len(cells) == width:  # many a file with tabs quotes nothing: "Great" she said
+            if delimiter == "\t" and len(cells) == (width or len(cells)):  # many quote nothing: "Great" she said
+                width = len(cells)
                 yield cells
             else:
                 yield BadRecord("unclosed quote" if stray else f"not CSV: {error}")

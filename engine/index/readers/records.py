@@ -44,11 +44,10 @@ Record = tuple[int, dict[str, Any] | BadRecord]
 
 
 def line_of(record: Mapping[str, Any]) -> bytes:
-    """A record from Python as a line of JSON, without its missing values: numbers of numpy as Python's, sets as sorted
+    """A record from Python as a line of JSON, null for missing values: numbers of numpy as Python's, sets as sorted
     lists, dates and the like as texts. Raises `UsageError` for what is none of these: its text would say nothing."""
-    kept = {name: value for name, value in record.items() if not is_missing(value)}
     try:
-        text = json_text(kept, ensure_ascii=False, default=_plain)
+        text = json_text(dict(record), ensure_ascii=False, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"a row cannot be written as JSON: {error}", "give texts, numbers, lists and mappings"
