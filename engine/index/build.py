@@ -167,7 +167,7 @@ def _load(con: duckdb.DuckDBPyConnection, workspace: Workspace, staging: Path, n
     others = con.execute(
         "SELECT path FROM files WHERE path NOT IN (SELECT unnest(CAST(? AS VARCHAR[])))", [names]
     ).fetchall()
-    gone = [path for (path,) in others if path != STDIN and not (workspace.path.parent / path).exists()]
+    gone = [path for (path,) in others if path != STDIN and not os.path.lexists(workspace.path.parent / path)]
     _give_ids(con, staging, [*names, *gone])
     if gone:
         con.execute(

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 import duckdb
 
+from ..base.contract import from_json
 from ..base.errors import CurateError, UsageError
 from ..base.files import replace_file
 from ..base.packages import require
@@ -53,11 +54,10 @@ class Reading:
     @classmethod
     def from_text(cls, text: str) -> Reading:
         """The inverse of `text`. Raises `ValueError` for what a later version or somebody else wrote."""
-        told = json.loads(text)
-        try:
-            return cls(**told | {"labels": tuple(told.get("labels", ()))})
-        except (TypeError, AttributeError) as error:
-            raise ValueError(str(error)) from error
+        told = from_json(cls, read := json.loads(text))
+        if unknown := read.keys() - asdict(told).keys():
+            raise ValueError(f"unknown: {min(unknown)}")
+        return told
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,18 +146,17 @@ def _sources(seen: Overview, weighed: runs.FinishedRun | None) -> Step:
     if weighed is None:
         return Step("sources", "not begun", f"{told}, not weighed")
     if weighed.decisions or weighed.rows:
-        since = counted(weighed.decisions, "decision") if weighed.decisions else counted(weighed.rows, "row")
-        return Step("sources", "partial", f"{told}, weighed {since} ago")
+        since = {"decision": weighed.decisions, "row": weighed.rows}
+        ago = " and ".join(counted(count, name) for name, count in since.items() if count)
+        return Step("sources", "partial", f"{told}, weighed {ago} ago")
     return Step("sources", "done", f"{told}, weighed")
 
 
 def _evaluate(seen: Overview) -> Step:
     if seen.evaluated_since is None:
         return Step("evaluate", "not begun", "not measured")
-    if seen.evaluated_since:
-        return Step("evaluate", "open", f"measured {counted(seen.evaluated_since, 'decision')} ago")
-    if seen.rows_changed_since_evaluation:
-        return Step("evaluate", "open", "measured before its rows changed")
+    if ago := _ago(seen.evaluated_since, seen.rows_changed_since_evaluation):
+        return Step("evaluate", "open", f"measured {ago}")
     return Step("evaluate", "done", "the pool as it is")
 
 
@@ -165,12 +164,16 @@ def _export(seen: Overview) -> Step:
     told = f"{seen.active:,} of {counted(seen.pool, 'row')}"
     if seen.exported_since is None:
         return Step("export", "not begun", told)
-    if seen.exported_since:
-        return Step("export", "open", f"{told}, written {counted(seen.exported_since, 'decision')} ago")
-    if seen.rows_changed_since_export:
-        return Step("export", "open", f"{told}, written before its rows changed")
+    if ago := _ago(seen.exported_since, seen.rows_changed_since_export):
+        return Step("export", "open", f"{told}, written {ago}")
     gone = f"; {display_line(seen.export_gone, 60)} is no longer there" if seen.export_gone else ""
     return Step("export", "done", f"{told}, written{gone}")
+
+
+def _ago(decisions: int, rows_changed: bool | None) -> str:
+    """What the pool has seen since; empty: nothing."""
+    decided = [f"{counted(decisions, 'decision')} ago"] if decisions else []
+    return " and ".join([*decided, *(["before its rows changed"] if rows_changed else [])])
 
 
 def _measured(workspace: Workspace, method: str, seen: Overview) -> Measured | None:

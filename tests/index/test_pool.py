@@ -584,7 +584,20 @@ def test_rows_that_change_their_split_are_seen_by_what_keeps_a_pool_open(tmp_pat
     assert len({*seen}) == 3
 
 
-@pytest.mark.parametrize("told", ["[]", "soon", '{"split": null, "of_a_later_version": 1}'])
+AS_READ = {"columns": {}, "source": None, "split": None, "test_fraction": 0.0, "validation_fraction": 0.0}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "[]",
+        "soon",
+        *(
+            json.dumps(AS_READ | odd)
+            for odd in ({"of_a_later_version": 1}, {"columns": [1]}, {"query": 5}, {"split": 5})
+        ),
+    ],
+)
 def test_a_file_of_which_nobody_knows_how_it_was_read_is_named_again(
     store: Workspace, tmp_path: Path, told: str
 ) -> None:

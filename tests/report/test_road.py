@@ -273,6 +273,9 @@ def test_rows_that_came_went_or_moved_since_are_told(made: Path, run: Run, tmp_p
     told_anew()
     asked.write_text("\n".join(asked.read_text().splitlines()[:8]))
     assert indexed() == (stale[0], "written"), "queries are no rows of the pool"
+    run("prune", "--source", "bad", "-w", made)
+    both = "1 decision ago and before its rows changed"
+    assert indexed() == (f"measured {both}", "written 1 decision ago")
 
 
 def test_who_decides_first_can_measure_the_pool_as_it_was_indexed(made: Path, run: Run) -> None:
