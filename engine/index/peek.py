@@ -48,7 +48,7 @@ class Peek:
 
     path: str
     files: int
-    """How many files the pattern matches."""
+    """How many files of the pattern are read so."""
     understood: Understood
     rows: tuple[PeekedRow, ...]
     read: int
@@ -59,7 +59,7 @@ class Peek:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the first record."""
+        """The columns of most of the first records."""
         return self.understood.columns
 
     @property
@@ -119,7 +119,7 @@ def peek_stream(
 
 @dataclass(frozen=True, slots=True)
 class PeekReport(Reported):
-    """How the files of an `IndexPlan` will be read, one of each pattern."""
+    """How the files of an `IndexPlan` will be read, of each pattern one of each kind."""
 
     kind = "index-peek"
     files: tuple[Peek, ...]
@@ -127,6 +127,24 @@ class PeekReport(Reported):
     def as_json(self) -> dict[str, Any]:
         """The ``index --peek --json`` contract."""
         return {"kind": self.kind, "files": [each.as_json() for each in self.files]}
+
+
+LOOKED_AT = 20
+"""Files of a pattern that are looked at; those behind them are taken to be like the first."""
+
+
+def _kinds(pattern: str, plan: IndexPlan) -> list[Peek]:
+    """The first rows of a file of each kind among those that match a pattern."""
+    paths, _ = expand([pattern])
+    kinds: list[Peek] = []
+    for path in paths[:LOOKED_AT] or [pattern]:
+        found = peek(path, plan.columns, plan.source, labels=plan.labels)
+        alike = next((i for i, kind in enumerate(kinds) if kind.understood.is_like(found.understood)), None)
+        if alike is None:
+            kinds.append(found)
+        else:
+            kinds[alike] = replace(kinds[alike], files=kinds[alike].files + 1)
+    return [replace(kinds[0], files=kinds[0].files + max(len(paths) - LOOKED_AT, 0)), *kinds[1:]]
 
 
 def peek_plan(plan: IndexPlan) -> PeekReport:
@@ -138,4 +156,4 @@ def peek_plan(plan: IndexPlan) -> PeekReport:
     with tempfile.TemporaryDirectory() as scratch:
         named = [path for part, some in patterns.items() for path in download(Path(scratch), some, part=part)]
         check_globs(plan.columns, expand(named)[0])
-        return PeekReport(tuple(peek(each, plan.columns, plan.source, labels=plan.labels) for each in named))
+        return PeekReport(tuple(kind for each in named for kind in _kinds(each, plan)))

@@ -519,7 +519,7 @@ class _Readings:
         self.kinds: list[Understood] = []
 
     def add(self, told: Understood) -> None:
-        if any(replace(known, path=told.path) == told for known in self.kinds):
+        if any(known.is_like(told) for known in self.kinds):
             return
         self.kinds.append(told)
         if len(self.kinds) <= MOST_TOLD:

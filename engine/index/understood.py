@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
+from pathlib import Path
 from shlex import quote
 
 from .fields import Lists
@@ -23,8 +25,8 @@ FEW_COLUMNS = 12
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """``shape`` is the tool or data set whose records were recognised, empty for plain ones; ``columns`` are those of
-    the first record, ``fields`` the column of each field that was found, ``others`` the columns kept as metadata.
+    """``shape`` is the tool or data set whose records were recognised, empty for plain ones; ``columns`` are those
+    of most of the first records, ``fields`` the column of each field that was found, ``others`` those kept as metadata.
     ``numbers``: what numbers among the answers mean, empty if no answer is one beside options. ``labels``: names of
     labels by column, from the file itself. ``lists``: what lists as outputs mean. ``lacking``, ``texts``, ``outputs``
     and ``examples``: what is to be mapped, and what could be, see `Fitting`. ``absent``: columns that were mapped and
@@ -64,6 +66,10 @@ class Understood:
         shown = [f"{column}: {value}" for column, value in self.examples.items()] or self.columns
         return "; ".join(shown[:FEW_COLUMNS])
 
+    def is_like(self, other: Understood) -> bool:
+        """Whether another file was understood in the same way."""
+        return replace(self, path=other.path) == other
+
     @property
     def line(self) -> str:
         """Which column is what, in one line."""
@@ -76,7 +82,8 @@ class Understood:
         told = [f"recognised: {self.shape}"] if self.shape else []
         if self.lacking:
             what = " and none the ".join(self.lacking)
-            told.append(f"no column is the {what}: {self.mapping()} ({self.shown})")
+            own = f"{Path(self.path).name}::" if self.absent else ""  # what holds for all files is of others
+            told.append(f"no column is the {what}: {self.mapping(own)} ({self.shown})")
         if self.numbers == "text":
             told.append("numbers among the answers are texts of options")
         elif self.numbers:
@@ -95,12 +102,14 @@ def understand(records: Records, mapper: Mapper) -> tuple[Understood, Iterator[t
     first = surveyed(records)
     good = [record for _, record in first if not isinstance(record, BadRecord)]
     mapper.survey(good, records.kinds())
-    columns = mapper.columns(good[0]) if good else ()
+    alike = Counter(map(tuple, good))
+    usual = max(good, key=lambda record: alike[tuple(record)], default={})  # the first may be of another kind
+    columns = mapper.columns(usual)
     fields = mapper.fields(columns)
     told = Understood(
         records.path,
         records.format,
-        records.shape or mapper.shape(good[0] if good else {}),
+        records.shape or mapper.shape(usual),
         columns,
         fields,
         mapper.others(columns),

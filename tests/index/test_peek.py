@@ -128,3 +128,18 @@ def test_index_says_once_how_alike_files_were_understood(tmp_path: Path) -> None
     told = [event.note for event in events if event.task == COLUMNS]
     assert len(told) == MOST_TOLD and told[0] == f"{paths[0]}: input ← text, output ← label"
     assert type(done).from_json(done.as_json()) == done
+
+
+def test_a_first_record_of_another_kind_hides_no_column(tmp_path: Path) -> None:
+    found = looked(tmp_path / "p.jsonl", {"version": 3}, *({"question": f"q{i}", "answer": "a"} for i in range(2)))
+    assert (found.fields, found.bad) == ({"input": "question", "output": "answer"}, 1)
+
+
+def test_of_the_files_of_a_pattern_one_of_each_kind_is_shown(tmp_path: Path) -> None:
+    for name, record in {"a": {"x": "what is it", "y": "r"}, "b": {"text": "who is it", "label": "u"}}.items():
+        for i in range(2):
+            written(tmp_path / f"{name}{i}.jsonl", record)
+    plan = IndexPlan(paths=(str(tmp_path / "*.jsonl"),), columns={"input": "x", "output": "y"})
+    files = peek_plan(plan).files
+    assert [(Path(file.path).name, file.files) for file in files] == [("a0.jsonl", 2), ("b0.jsonl", 2)]
+    assert "--map b0.jsonl::input=text --map b0.jsonl::output=label" in files[1].understood.notes[0]
