@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections import defaultdict
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from ..base.errors import UsageError
 from ..store.workspace import Workspace
 from .files import known_path
 from .readers.files import open_input
-from .readers.formats import format_of
+from .readers.formats import decompressed, format_of
 from .readers.records import BadRecord, text_lines
 from .understood import Understood
 
@@ -86,8 +85,6 @@ LONGEST_LINE = 6_000
 LINES = frozenset({"jsonl", "csv", "tsv"})
 """Formats in which a record begins on its line."""
 
-ZIPPED = b"\x1f\x8b"
-
 _TAKEN = re.compile(r"the id .* is taken by .*", re.DOTALL)
 _MISSING = re.compile(r"missing field: \w+")
 _LENGTH = re.compile(r"has [\d,]+ characters")
@@ -146,9 +143,7 @@ def as_in_file(workspace: Workspace, skip: Skipped) -> str:
     with open_input(path) as stream:
         if format_of(path, stream) not in LINES:
             raise UsageError(f"{skip.file} is not read line by line", "open it with a program for its format")
-        zipped = stream.read(2) == ZIPPED
-        stream.seek(0)
-        encoding, lines = text_lines(gzip.GzipFile(fileobj=stream) if zipped else stream)
+        encoding, lines = text_lines(decompressed(path, stream))
         line = next(islice(lines, skip.line - 1, None), None)
     if line is None:
         raise UsageError(f"{skip.file} has fewer lines now", "icl-curate index")

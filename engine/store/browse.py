@@ -70,21 +70,12 @@ class Listed(Reported):
 
 
 def page(workspace: Workspace, filter: Filter = Filter(), after: int = -1, limit: int = 50) -> list[Listed]:
-    """Rows past ``after`` that pass the filter, by row number: every page takes the same time."""
+    """Rows past ``after`` that pass the filter, by row number, with their whole texts."""
     where, values = filter.conditions()
+    query = f"SELECT t.row FROM demonstrations t WHERE {where} AND t.row > ? ORDER BY t.row LIMIT ?"
     with workspace.read() as con:
-        rows = con.execute(
-            f"""
-            WITH chosen AS (
-                SELECT t.row FROM demonstrations t WHERE {where} AND t.row > ? ORDER BY t.row LIMIT ?
-            )
-            SELECT t.row, t.id, t.source, t.input, t.output, t.row IN (SELECT row FROM pruned), d.of
-              FROM demonstrations t SEMI JOIN chosen USING (row) LEFT JOIN duplicates d ON d.row = t.row
-             ORDER BY t.row
-            """,
-            [*values, after, limit],
-        ).fetchall()
-    return [Listed(*row) for row in rows]
+        rows = columns.numbers(con, query, [*values, after, limit])
+    return listed(workspace, rows, pruned_rows(workspace), 1 << 31)
 
 
 def by_id(workspace: Workspace, part: str, most: int) -> list[tuple[int, str, str]]:
@@ -198,28 +189,22 @@ def holding(workspace: Workspace, rows: Int64s, text: str) -> Int64s:
         return columns.numbers(con, f"SELECT t.row FROM demonstrations t WHERE t.row IN {among} AND {where}", values)
 
 
-def listed(workspace: Workspace, rows: Int64s, pruned: Int64s) -> list[Listed]:
-    """The rows in the given order, texts cut to `SHOWN` characters; ``pruned`` is the result of `pruned_rows`. A page
+def listed(workspace: Workspace, rows: Int64s, pruned: Int64s, shown: int = SHOWN) -> list[Listed]:
+    """The rows in the given order, texts cut to ``shown`` characters; ``pruned`` is the result of `pruned_rows`. A page
     takes milliseconds, whichever rows it has. Numbers that no longer exist are left out."""
     if not rows.size:
         return []
     numbers = columns.among(rows)
+    gone = {*rows[np.searchsorted(pruned, rows, "right") > np.searchsorted(pruned, rows)].tolist()}
     with workspace.read() as con:
         read = con.execute(
             f"""
-            SELECT t.row, t.id, t.source, left(t.input, {SHOWN}), left(t.output, {SHOWN}), d.of
+            SELECT t.row, t.id, t.source, left(t.input, {shown:d}), left(t.output, {shown:d}), d.of
               FROM demonstrations t LEFT JOIN (SELECT row, of FROM duplicates WHERE row IN {numbers}) d USING (row)
              WHERE t.row IN {numbers}
             """
         ).fetchall()
-    at = np.searchsorted(pruned, [row[0] for row in read])
-    gone = {
-        row[0] for row, i in zip(read, at.tolist(), strict=True) if i < len(pruned) and int(pruned[i]) == row[0]
-    }  # fmt: skip
-    by_row = {
-        number: Listed(number, name, source, text, output, number in gone, of)
-        for number, name, source, text, output, of in read
-    }
+    by_row = {row: Listed(row, *told, row in gone, of) for row, *told, of in read}
     return [by_row[row] for row in rows.tolist() if row in by_row]
 
 

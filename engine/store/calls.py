@@ -160,27 +160,22 @@ class Spent:
 
 def spent(workspace: Workspace, asked_by: Sequence[int]) -> dict[str, Spent]:
     """The answers to what these runs asked, by their numbers, of each LLM."""
-    with workspace.read() as con:
-        rows = con.execute(
-            f"{_SPENT} WHERE run IN (SELECT unnest(CAST(? AS BIGINT[]))) GROUP BY llm",
-            [[run for run in asked_by if 0 < run < 1 << 63]],
-        ).fetchall()
-    return {llm: Spent(*map(int, counts)) for llm, *counts in rows}
+    asked = [run for run in asked_by if 0 < run < 1 << 63]
+    return _spent(workspace, "run IN (SELECT unnest(CAST(? AS BIGINT[])))", [asked])
 
 
 def spent_since(workspace: Workspace, llm: str, moment: datetime) -> dict[str, Spent]:
     """What an LLM, whatever its server, has answered since ``moment``, in UTC without a zone, to those of which it is
     not known who asked, as in releases that did not store it."""
+    which = "run IS NULL AND (llm = $1 OR starts_with(llm, $1 || ' at ')) AND asked_at >= $2"
+    return _spent(workspace, which, [llm, moment])
+
+
+def _spent(workspace: Workspace, which: str, values: Sequence[Any]) -> dict[str, Spent]:
+    query = "SELECT llm, count(*), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0) FROM llm_calls"
     with workspace.read() as con:
-        rows = con.execute(
-            f"{_SPENT} WHERE run IS NULL AND (llm = $1 OR starts_with(llm, $1 || ' at ')) AND asked_at >= $2"
-            " GROUP BY llm",
-            [llm, moment],
-        ).fetchall()
-    return {name: Spent(*map(int, counts)) for name, *counts in rows}
-
-
-_SPENT = "SELECT llm, count(*), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0) FROM llm_calls"
+        rows = con.execute(f"{query} WHERE {which} GROUP BY llm", values).fetchall()
+    return {llm: Spent(*map(int, counts)) for llm, *counts in rows}
 
 
 def capabilities(workspace: Workspace, llm: str) -> str | None:

@@ -190,18 +190,18 @@ def _outcome(outcome: QueryOutcome, other_how: str, options: list[str]) -> Query
 
 def runs(workspace: Workspace, kind: str | None = None, limit: int = 50) -> list[Run]:
     """Runs of a kind, latest first."""
+    return _select(workspace, "$kind IS NULL OR kind = $kind ORDER BY run DESC LIMIT $limit", kind=kind, limit=limit)
+
+
+def _select(workspace: Workspace, which: str, **values: Any) -> list[Run]:
+    """The rows of ``runs`` for which the end of a query, from its condition on, asks."""
+    fields = "run, kind, llm, settings, started_at, finished_at, status, summary"
     with workspace.read() as con:
-        rows = con.execute(
-            f"SELECT {_FIELDS} FROM runs WHERE ? IS NULL OR kind = ? ORDER BY run DESC LIMIT ?", [kind, kind, limit]
-        ).fetchall()
-    return [_run(*row) for row in rows]
-
-
-_FIELDS = "run, kind, llm, settings, started_at, finished_at, status, summary"
-
-
-def _run(run: int, kind: str, llm: str, settings: str, start: Any, end: Any, status: str, summary: str) -> Run:
-    return Run(run, kind, llm, json.loads(settings), start, end, status, json.loads(summary))
+        rows = con.execute(f"SELECT {fields} FROM runs WHERE {which}", values).fetchall()
+    return [
+        Run(run, kind, llm, json.loads(asked), start, end, status, json.loads(came))
+        for run, kind, llm, asked, start, end, status, came in rows
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,28 +235,18 @@ def settings(workspace: Workspace, run: int) -> Mapping[str, Any]:
 
 
 def numbered(workspace: Workspace, run: int) -> Run | None:
-    with workspace.read() as con:
-        rows = con.execute(f"SELECT {_FIELDS} FROM runs WHERE run = ?", [run]).fetchall()
-    return _run(*rows[0]) if rows else None
+    return next(iter(_select(workspace, "run = $run", run=run)), None)
 
 
 def latest(workspace: Workspace) -> list[FinishedRun]:
     """The latest finished run of every kind, oldest first."""
-    wanted = "SELECT max(run) AS run FROM runs WHERE status = 'done' GROUP BY kind"
-    with workspace.read() as con:
-        rows = con.execute(
-            f"WITH wanted AS ({wanted}) SELECT {_FIELDS} FROM runs SEMI JOIN wanted USING (run) ORDER BY run"
-        ).fetchall()
-    return [followed(workspace, _run(*row)) for row in rows]
+    wanted = "SELECT max(run) FROM runs WHERE status = 'done' GROUP BY kind"
+    return [followed(workspace, run) for run in _select(workspace, f"run IN ({wanted}) ORDER BY run")]
 
 
 def finished(workspace: Workspace, kind: str) -> list[Run]:
     """The finished runs of a kind, latest first."""
-    with workspace.read() as con:
-        rows = con.execute(
-            f"SELECT {_FIELDS} FROM runs WHERE status = 'done' AND kind = ? ORDER BY run DESC", [kind]
-        ).fetchall()
-    return [_run(*row) for row in rows]
+    return _select(workspace, "status = 'done' AND kind = $kind ORDER BY run DESC", kind=kind)
 
 
 def followed(workspace: Workspace, run: Run) -> FinishedRun:
