@@ -53,7 +53,7 @@ def columns_of(seen: Look | str | None, own: Mapping[str, str] = {}) -> tuple[st
     """The columns of the input and the output, ``?`` where none is; of chats, what is taken for them."""
     if not isinstance(seen, Look):
         return "", ""
-    fields = {"instruction": "?", "answers": "?", **seen.peek.fields, **own}
+    fields = {"instruction": "?", "answers": "?", **seen.peek.understood.fields, **own}
     if "messages" in fields:
         return "messages", "each answer"
     return fields.get("input", fields["instruction"]), fields.get("output", fields["answers"])

@@ -76,7 +76,7 @@ from .readers.records import NOT_UTF8, line_of, to_utf8
 from .results import IndexReport, Skipped, strictly
 from .rows import check_globs, check_mapping, columns_of
 from .staging import Staged, stage, staging_folder
-from .understood import like_column, name_them
+from .understood import like_column, name_them, unnamed_labels
 
 LEAST_ALIKE = 0.5
 """The lowest ``near_duplicate``: of less similar pairs too many would be missed."""
@@ -725,23 +725,16 @@ def _not_utf8(staged: Staged, files: Sequence[IndexedFile]) -> Iterator[str]:
 
 
 def _unnamed_labels(con: duckdb.DuckDBPyConnection, files: list[IndexedFile]) -> list[str]:
-    """A line for each file whose outputs are few small numbers, one after the other: they are likely to stand for
-    labels, and an LLM needs their names."""
+    """A line for each file whose outputs are numbers without the names of their labels."""
     rows = con.execute(
         """
-        SELECT file, min(CAST(output AS INTEGER)) AS low, max(CAST(output AS INTEGER)) AS high, count(*) AS n,
-               count(DISTINCT output) AS several
-          FROM demonstrations
+        SELECT file, list(DISTINCT output), count(*) FROM demonstrations
          WHERE retired_at IS NULL AND file IN (SELECT unnest(CAST($1 AS VARCHAR[])))
-           AND file NOT IN (
-               SELECT file FROM demonstrations
-                WHERE retired_at IS NULL AND (len(options) > 0 OR NOT regexp_full_match(output, '-?[0-9]{1,2}')))
-         GROUP BY file
-        HAVING low IN (-1, 0, 1) AND several = high - low + 1 AND several BETWEEN 2 AND n // 2 ORDER BY file
+         GROUP BY file HAVING max(len(options)) = 0 AND max(length(output)) < 4 ORDER BY file
         """,
         [[file.name for file in files]],
     ).fetchall()
-    return [name_them(file, low, high) for file, low, high, _, _ in rows]
+    return [name_them(file, *found) for file, outputs, count in rows if (found := unnamed_labels(outputs, count))]
 
 
 ADDED = "added.jsonl"

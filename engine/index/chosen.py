@@ -125,7 +125,7 @@ class ChosenFiles:
         if not isinstance(seen, Look) or seen.usable:
             return seen if isinstance(seen, str) else ""
         if lacking := [name for name in seen.peek.understood.lacking if name not in self.own(path)]:
-            return f"no column is the {' or the '.join(lacking)}, {len(seen.peek.columns)} to choose from"
+            return f"no column is the {' or the '.join(lacking)}, {len(seen.peek.understood.columns)} to choose from"
         return "line {}: {}".format(*seen.peek.fault) if seen.peek.fault else "no rows"
 
     def doubts(self, path: str) -> Iterator[str]:
@@ -134,7 +134,7 @@ class ChosenFiles:
         if not isinstance(seen, Look) or not seen.usable:
             return
         for name, column in self.own(path).items():
-            if not {*alternatives(column)} & {*seen.peek.columns}:
+            if not {*alternatives(column)} & {*seen.peek.understood.columns}:
                 yield f"no column '{column}' for the {name}"
         if seen.peek.fault:
             line, reason = seen.peek.fault

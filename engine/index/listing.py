@@ -83,7 +83,7 @@ class FileHere:
         return {
             "path": self.path, "size": self.size, "files": self.files, "use": self.use, "why": self.why,
             "rows": look.rows if look else None, "about": bool(look and look.about),
-            "fields": dict(look.peek.fields) if look else {}, "guessed": dict(look.guessed) if look else {},
+            "fields": dict(look.peek.understood.fields) if look else {}, "guessed": dict(look.guessed) if look else {},
         }  # fmt: skip
 
     @property

@@ -57,16 +57,6 @@ class Peek:
     fault: tuple[int, str] | None = None
     """The line of the first row that cannot be used, and why."""
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of most of the first records."""
-        return self.understood.columns
-
-    @property
-    def fields(self) -> Mapping[str, str]:
-        """The column of each field that was found."""
-        return self.understood.fields
-
     def as_json(self) -> dict[str, Any]:
         """One of ``files`` of ``index --peek --json``."""
         return to_json(self.understood) | {
@@ -108,7 +98,8 @@ def peek_stream(
             peeked.append(PeekedRow(line, row, source or row.source or default_source(path), ""))
     good = [row for _, row in first if not isinstance(row, BadRecord)]
     fault = next(((line, row.reason) for line, row in first if isinstance(row, BadRecord)), None)
-    unnamed = unnamed_labels(good)
+    optionless = [] if any(row.options for row in good) else good
+    unnamed = unnamed_labels({row.output for row in optionless}, len(optionless))
     absent = {name: column for name, column in mapper.mapped.items() if column in told.absent}
     warnings = (
         *((name_them(path, *unnamed),) if unnamed else ()),

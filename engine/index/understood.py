@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -163,20 +163,14 @@ MOST_LABEL = 99
 """The highest number that is taken for a label without a name."""
 
 
-def unnamed_labels(rows: Sequence[Row]) -> tuple[int, int] | None:
-    """The lowest and the highest output if all outputs are few small numbers, one after the other: they are likely to
-    stand for labels, and an LLM needs their names."""
-    if not rows or any(row.options for row in rows):
-        return None
-    outputs = [row.output for row in rows]
+def unnamed_labels(outputs: Collection[str], rows: int) -> tuple[int, int] | None:
+    """The lowest and the highest of the ``outputs`` of so many rows without options if all are few small numbers, one
+    after the other: they are likely to stand for labels, and an LLM needs their names."""
     if not all(output.removeprefix("-").isdecimal() and output.isascii() and len(output) < 4 for output in outputs):
         return None
-    found = {int(output) for output in outputs}
-    low, high = min(found), max(found)
-    few = (
-        low in (-1, 0, 1) and high <= MOST_LABEL and len(found) == high - low + 1 and 2 <= len(found) <= len(rows) // 2
-    )
-    return (low, high) if few else None
+    found = sorted({*map(int, outputs)})
+    few = 2 <= len(found) <= rows // 2 and found[-1] <= MOST_LABEL and len(found) == found[-1] - found[0] + 1
+    return (found[0], found[-1]) if few and found[0] in (-1, 0, 1) else None
 
 
 def name_them(path: str, low: int, high: int) -> str:

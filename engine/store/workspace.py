@@ -378,7 +378,8 @@ def _connect(database: Path, read_only: bool) -> duckdb.DuckDBPyConnection:
         except duckdb.Error as error:
             if not _LOCKED.search(str(error)):
                 raise _explain(database, error) or _damaged(database, error) from error
-            holder = _holder(error)
+            pid = re.search(r"\(PID (\d+)\)", str(error))
+            holder = locks.process(int(pid[1]) if pid else None)
             if waited > patience:
                 fix = f"close that program, or wait longer: {locks.VARIABLE}={max(600, round(10 * patience))} (seconds)"
                 raise LockedError(f"workspace is open in {holder}", fix) from error
@@ -527,11 +528,6 @@ if hasattr(os, "register_at_fork"):
         after_in_parent=lambda: _lingering.after_fork(),
         after_in_child=_leave_to_parent,
     )
-
-
-def _holder(error: Exception) -> str:
-    pid = re.search(r"\(PID (\d+)\)", str(error))
-    return locks.process(int(pid[1]) if pid else None)
 
 
 @contextmanager

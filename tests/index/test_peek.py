@@ -37,9 +37,9 @@ def test_which_column_is_what_and_what_is_left(tmp_path: Path) -> None:
 
 def test_options_in_columns_and_instructions(tmp_path: Path) -> None:
     several = {"question": "q?", "A": "x", "B": "y", "answer": "B"}
-    assert looked(tmp_path / "a.jsonl", several).fields["options"] == "A, B"
+    assert looked(tmp_path / "a.jsonl", several).understood.fields["options"] == "A, B"
     alpaca = looked(tmp_path / "b.jsonl", {"instruction": "Add", "input": "1 1", "output": "2"})
-    assert (alpaca.understood.shape, alpaca.fields["instruction"]) == ("Alpaca", "instruction")
+    assert (alpaca.understood.shape, alpaca.understood.fields["instruction"]) == ("Alpaca", "instruction")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_index_says_once_how_alike_files_were_understood(tmp_path: Path) -> None
 
 def test_a_first_record_of_another_kind_hides_no_column(tmp_path: Path) -> None:
     found = looked(tmp_path / "p.jsonl", {"version": 3}, *({"question": f"q{i}", "answer": "a"} for i in range(2)))
-    assert (found.fields, found.bad) == ({"input": "question", "output": "answer"}, 1)
+    assert (found.understood.fields, found.bad) == ({"input": "question", "output": "answer"}, 1)
 
 
 def test_of_the_files_of_a_pattern_one_of_each_kind_is_shown(tmp_path: Path) -> None:

@@ -646,7 +646,8 @@ def test_peek_reads_what_index_would_and_stores_nothing(tmp_path: Path) -> None:
     assert [(one.row.input, one.row.output, one.source) for one in found.rows if one.row] == [
         (f"question {i} of the clean kind", f"clean-{i}", "clean") for i in range(3)
     ]
-    assert found.fields["input"] == "input" and found.columns == ("id", "input", "output", "source")
+    told = found.understood
+    assert told.fields["input"] == "input" and told.columns == ("id", "input", "output", "source")
     assert [one.source for one in peek(str(tmp_path / "pool.jsonl"), {}, "all", 2).rows] == ["all"] * 2
     assert sorted(path.name for path in made.path.iterdir()) == before
     assert overview(made).pool == sum(SOURCES.values())

@@ -97,8 +97,8 @@ class IndexForm(Dialog[JobCommand | None], BackgroundWork):
         seen = self.files.seen(path := self.path)
         options = [Option("as it is found", about="by its name, or by what it holds", value="")]
         if isinstance(seen, Look):
-            options += [Option(column, about=seen.examples.get(column, "")) for column in seen.peek.columns]
-            now = self.files.columns(path).get(name, seen.peek.fields.get(name))
+            options += [Option(column, about=seen.examples.get(column, "")) for column in seen.peek.understood.columns]
+            now = self.files.columns(path).get(name, seen.peek.understood.fields.get(name))
             offer = Offer(
                 options, "", "a column, several joined: {title} / {text}, or the first that exists: text|body"
             )
