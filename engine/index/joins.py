@@ -68,7 +68,7 @@ def made_of(record: Mapping[str, Any], name: str) -> Any:
     if "{" in name:
         return _filled(record, name)
     if "+" not in name:
-        return _within(record, name)
+        return within(record, name)
     columns = [column.strip() for column in name.split("+")]
     return [c for c in columns if _is_on(record[c], c)] if all(column in record for column in columns) else None
 
@@ -79,7 +79,7 @@ def _filled(record: Mapping[str, Any], pattern: str) -> str | None:
         text += literal
         if name is not None:
             column = name.removesuffix("?")
-            value = record[column] if column in record else _within(record, column)
+            value = record[column] if column in record else within(record, column)
             if value is None and column == name:
                 return None
             text += text_of(value, column, empty=column != name)
@@ -93,7 +93,7 @@ def _is_on(value: Any, column: str) -> bool:
     return text in _ON
 
 
-def _within(record: Any, path: str) -> Any:
+def within(record: Any, path: str) -> Any:
     """The value at a dotted path of keys and positions; None if there is none."""
     for key in path.split("."):
         if isinstance(record, Mapping):

@@ -19,6 +19,7 @@ from ..pool.records import Query, history_of, untold
 from ..pool.sets import set_text
 from .fields import BadRow, json_of, text_of, texts_in
 from .files import download
+from .joins import within, without
 from .readers.files import expand, open_input
 from .readers.formats import Records, records
 from .readers.records import NOT_UTF8, BadRecord, to_utf8
@@ -120,14 +121,11 @@ def _taken(record: Mapping[str, Any], field: str) -> tuple[str | None, Mapping[s
     """The text of a field, None if there is none, and the record without it. ``a.b`` is b of the object a."""
     if not field:
         return None, record
-    value: Any = record
-    for key in [field] if field in record else field.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
     try:
-        text = text_of(value, field, empty=True)
+        text = text_of(record[field] if field in record else within(record, field), field, empty=True)
     except BadRow:
         text = ""
-    return text or None, {name: kept for name, kept in record.items() if name != field}
+    return text or None, without(record, field)
 
 
 def _query(row: Row) -> Query:

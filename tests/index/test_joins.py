@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from factories.commands import Run
 from icl_curate.engine.base.errors import UsageError
+from icl_curate.engine.index.questions import read_questions
 from icl_curate.engine.index.readers.records import BadRecord
 from icl_curate.engine.index.rows import Mapper, Row
 
@@ -134,3 +135,9 @@ def test_a_field_that_is_no_unicode_is_refused() -> None:
     assert bad == BadRecord("not valid Unicode: a lone surrogate")
     (row,) = Mapper({}).rows({"input": "q", "output": "a", "tier": "gold \U0001f600", "path": "c:\\udir"})
     assert isinstance(row, Row)
+
+
+def test_an_answer_of_production_within_an_object_is_no_field_of_its_query(tmp_path: Path) -> None:
+    (path := tmp_path / "q.jsonl").write_text('{"input": "i", "meta": {"answered": "x", "tier": "gold"}}\n')
+    (question,) = read_questions([str(path)], answer_field="meta.answered").asked
+    assert (question.answered, question.query.fields) == ("x", {"meta": {"tier": "gold"}})
