@@ -196,7 +196,7 @@ def _measured(workspace: Workspace, method: str, seen: Overview) -> Measured | N
     first = alike[-1]
     made, then = (runs.followed(workspace, finished[report.run]) for report in (first, latest))
     applied = frozenset[int]() if first.setup.as_indexed else made.applied
-    changed = (applied, made.rows) != (then.applied, then.rows)
+    changed = applied != then.applied or runs.rows_between(workspace, made.run, then.run) > 0
     was, now = paired(workspace, name, first.run, latest.run)
     tested = compare(now, was) if changed and was.size else None
     accuracy, ci95 = (float(now.mean()), bootstrap_interval(now)) if tested else (figures.accuracy, figures.ci95)

@@ -249,6 +249,13 @@ def finished(workspace: Workspace, kind: str) -> list[Run]:
     return _select(workspace, "status = 'done' AND kind = $kind ORDER BY run DESC", kind=kind)
 
 
+def rows_between(workspace: Workspace, one: Run, other: Run) -> int:
+    """How many rows came or went between the beginnings of two runs."""
+    since, until = sorted((one.started_at, other.started_at))
+    with workspace.read() as con:
+        return rows_since(con, since, until=until)
+
+
 def followed(workspace: Workspace, run: Run) -> FinishedRun:
     """A run with what changed since: a look at all rows and decisions, so not for every run that there is."""
     with workspace.read() as con:

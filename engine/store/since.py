@@ -38,18 +38,21 @@ def decided_since(con: duckdb.DuckDBPyConnection, since: datetime | str) -> Deci
     return Decided(frozenset(applied or ()), changed)
 
 
-def rows_since(con: duckdb.DuckDBPyConnection, since: datetime | str, which: str = "true") -> int:
-    """How many rows, of ``which`` (SQL), came or went. Those that came back or moved to another split have no time of
-    their own: together they count as one."""
+def rows_since(
+    con: duckdb.DuckDBPyConnection, since: datetime | str, which: str = "true", until: datetime | str = "infinity"
+) -> int:
+    """How many rows, of ``which`` (SQL), are there at one of the two times alone. Those that came back or moved
+    to another split have no time of their own: together they count as one."""
     moved, rows = con.execute(
         f"""
-        WITH since AS (SELECT CAST(? AS TIMESTAMP) AS begun)
-        SELECT coalesce(TRY_CAST((SELECT value FROM meta WHERE key = ?) AS TIMESTAMP) > begun, false),
+        WITH since AS (SELECT CAST(? AS TIMESTAMP) AS begun, CAST(? AS TIMESTAMP) AS ended),
+             moved AS (SELECT TRY_CAST(value AS TIMESTAMP) AS noted FROM meta WHERE key = ?)
+        SELECT coalesce((SELECT noted > begun AND noted <= ended FROM moved), false),
                (SELECT count(*) FROM demonstrations, since
-                 WHERE {which} AND (retired_at IS NULL AND indexed_at > begun
-                                    OR indexed_at <= begun AND retired_at > begun))
+                 WHERE {which} AND (indexed_at <= begun AND coalesce(retired_at > begun, true))
+                                   <> (indexed_at <= ended AND coalesce(retired_at > ended, true)))
           FROM since
         """,
-        [since, RESPLIT],
+        [since, until, RESPLIT],
     ).fetchall()[0]
     return int(max(moved, rows))

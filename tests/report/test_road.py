@@ -348,6 +348,19 @@ def test_what_was_measured_before_the_latest_decisions_is_no_gain_of_them(made: 
     assert "→" in accuracy_line(part) and "; not measured since: 1 decision  dense" in accuracy_line(part)
 
 
+def test_as_many_rows_that_came_or_went_need_not_be_the_same_ones(made: Path, run: Run, tmp_path: Path) -> None:
+    pool = tmp_path / "good.jsonl"
+    rows = pool.read_text().splitlines()
+    for changed in ([*rows[1:], rows[0].replace("iron", "zinc")], rows[1:]):
+        evaluate(run, made)
+        pool.write_text("\n".join(changed))
+        run("index", "-w", made)
+    store = Workspace.open(made)
+    assert [runs.followed(store, done).rows for done in runs.finished(store, "evaluate")] == [1, 1]
+    told = seen(made).measured
+    assert told is not None and told.gain is not None
+
+
 def test_what_was_measured_after_a_decision_says_nothing_of_later_ones(made: Path, run: Run) -> None:
     run("prune", "--demo", seen_rows(made, "bad")[0], "-w", made)
     evaluate(run, made)
