@@ -423,7 +423,7 @@ def corrections(workspace: Workspace) -> Corrections:
             """
             CREATE TEMP TABLE mended AS
             SELECT p.row, p.id, p.source, p.input, r.output AS before, p.output AS after
-              FROM outputs_as_read r JOIN pool p USING (row) WHERE p.output <> r.output
+              FROM outputs_as_read r JOIN active p USING (row) WHERE p.output <> r.output
             """
         )
         count = con.execute("SELECT count(*) FROM mended").fetchone()

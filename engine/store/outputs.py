@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import cast
+from typing import Literal, cast
 
 import duckdb
 
@@ -31,12 +31,12 @@ class Relabelled:
     output: str
 
 
-def relabelled(workspace: Workspace) -> list[Relabelled]:
-    """Rows of the pool whose output differs from that of their file, by row number."""
+def relabelled(workspace: Workspace, of: Literal["pool", "active"] = "pool") -> list[Relabelled]:
+    """Rows whose output differs from that of their file, by row number: with the pruned ones, or those active alone."""
     with workspace.read() as con:
         rows = con.execute(
-            """
-            SELECT p.row, p.id, r.output, p.output FROM outputs_as_read r JOIN pool p USING (row)
+            f"""
+            SELECT p.row, p.id, r.output, p.output FROM outputs_as_read r JOIN {of} p USING (row)
              WHERE p.output <> r.output ORDER BY row
             """
         ).fetchall()

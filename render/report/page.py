@@ -385,7 +385,7 @@ def corrected(report: PoolReport) -> Iterator[Block]:
     if not mended.rows:
         yield Paragraph("No output was corrected.")
         return
-    yield Paragraph(f"{counted(mended.rows, 'row', 'has', 'have')} another output than in the files.")
+    yield Paragraph(f"{counted(mended.rows, 'active row', 'has', 'have')} another output than in the files.")
     changes = [(excerpt(change.before), excerpt(change.after), f"{change.rows:,}") for change in mended.changes]
     left = mended.rows - sum(change.rows for change in mended.changes)
     note = f"{left:,} more rows with other changes." if left > 0 else ""

@@ -117,7 +117,7 @@ def read(workspace: Workspace) -> ExportData | Empty:
     with workspace.read() as con:
         sources = [(name, of["demonstrations"], of["active"]) for name, of in pool_counts(con)[1].items()]
     changes = [(label.label, label.before, label.after) for label in labels(workspace)]
-    return ExportData(state, len(relabelled(workspace)), sources, changes, locked)
+    return ExportData(state, len(relabelled(workspace, "active")), sources, changes, locked)
 
 
 class ExportModel(TabModel):
