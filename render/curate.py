@@ -216,9 +216,14 @@ def curation_verdict(done: CurationReport) -> list[str]:
     on = "validation" if done.queries is None else counted(done.queries, "validation query")
     if done.before is None:
         limit = "--max-cost" if done.left is None else "--max-calls or --max-cost" if done.left else "--max-calls"
-        lines.append("nothing is measured yet" if done.following else f"nothing was measured; give a higher {limit}")
+        raced = any(step.gain is not None for step in done.steps)
+        told = f"nothing could be decided; {AGAIN}" if raced else f"nothing was measured; give a higher {limit}"
+        lines.append("nothing is measured yet" if done.following else told)
     elif done.after is None:
-        lines.append(f"{metric_name(done.graded_by)} on {on} was {figure(done.before)}; what it is now is not known")
+        unknown = (
+            "what it is now is not known" if done.disturbed else "its gains are of different queries, so no sum is told"
+        )
+        lines.append(f"{metric_name(done.graded_by)} on {on} was {figure(done.before)}; {unknown}")
     else:
         rise = "stays" if done.after == done.before else f"rises to {figure(done.after)} (expected), from"
         lines.append(f"{metric_name(done.graded_by)} on {on} {rise} {figure(done.before)}")

@@ -363,7 +363,7 @@ class Curation:
             noise=self.plan.noise, most=most, relabel=self.plan.relabel, rejected=rejected, again=again, care=care
         )
         raced = Tuning.prepare(self.llm, plan).ask(budget)
-        if raced.confirmed:
+        if raced.confirmed and not raced.undecided:
             note_before(state, raced.confirmed.before, raced.confirmed.queries)
         done = _measured("confirm", raced, _said(raced), self._expected("confirm") if not state.rounds else None)
         if goes_on:
@@ -397,7 +397,7 @@ class Curation:
             raced = race_methods(self.llm, self.plan.noise, budget)
         except UsageError as error:
             return _done("choose", error.what)
-        if raced.confirmed:
+        if raced.confirmed and not raced.undecided:
             note_before(state, raced.confirmed.before, raced.confirmed.queries, gains=raced.worth_it)
         if raced.worth_it:
             state.served = raced.served
@@ -440,6 +440,10 @@ class Curation:
             check_answered(self.llm.workspace)
         state = self._stopped() or Progress(self._key(), now())
         if not state.steps:
+            state.pool, state.disturbed = (
+                "",
+                False,
+            )  # nothing was judged yet: what changed it may have been the run itself
             note_pool(self.llm.workspace, state)
             state.free = self.free
             state.single = _by_source(self.llm.workspace, self.scored)

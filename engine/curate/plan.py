@@ -115,11 +115,12 @@ class CurationDryRun(Reported):
 class CurationReport(Reported):
     """What was done, and what it gained.
 
-    ``before`` and ``after``: accuracy on the validation queries, the latter by the confirmed gains; None if no race was
-    begun. ``served``: the method to select with. ``pruned`` sources and the number of ``pruned_rows``, those of the
-    sources included; ``relabelled`` rows have another output than in their file. ``left``: calls not used, None without
-    a limit of calls. ``following``: the step that comes next, None at the end. ``held``: the revision that waits for
-    the curator's answer, None if none does. ``graded_by``: what accuracy is, None in runs of before. ``before`` and
+    ``before`` and ``after``: accuracy on the validation queries, the latter by the confirmed gains; None if no race
+    could decide, ``after`` also if gains are of different queries: their sum is of none. ``served``: the method to
+    select with. ``pruned`` sources and the number of ``pruned_rows``, those of the sources included; ``relabelled``
+    active rows have another output than in their file. ``left``: calls not used, None without a limit of calls.
+    ``following``: the step that comes next, None at the end. ``held``: the revision that waits for the curator's
+    answer, None if none does. ``graded_by``: what accuracy is, None in runs of before. ``before`` and
     all gains were measured on so many ``queries``; None if the gains were not. ``disturbed``: something other than the
     run changed the pool meanwhile, so ``after`` is not known, and the pool is not locked. ``cost``: US dollars that the
     ``calls`` took, None where that is not known, or nothing."""

@@ -76,8 +76,8 @@ class Gain:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 %."""
-        return self.mean - 1.96 * self.error, self.mean + 1.96 * self.error
+        """95 %; a difference is from -1 to 1."""
+        return max(-1.0, self.mean - 1.96 * self.error), min(1.0, self.mean + 1.96 * self.error)
 
 
 def gain_of(differences: Float64s, span: float = 1.0) -> Gain:

@@ -51,7 +51,7 @@ def budget_of(state: Progress | None) -> str:
     most, cost = key.get("max_calls"), key.get("max_cost")
     if isinstance(most, int) and not isinstance(most, bool):
         return str(most)
-    return f"${cost:g}" if isinstance(cost, int | float) and not isinstance(cost, bool) else ""
+    return f"${cost:.10g}" if isinstance(cost, int | float) and not isinstance(cost, bool) else ""
 
 
 def differs(state: Progress, settings: Settings, budget: str, grading: str) -> str:

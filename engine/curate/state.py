@@ -345,13 +345,14 @@ def report_of(workspace: Workspace, run: int, state: Progress, spent: Spent) -> 
         tokens_out=spent.tokens_out,
         left=None if state.key.get("max_calls") is None else left,
         before=state.before,
-        # gains that were measured on different queries may come to more than there is to gain
-        after=None if state.before is None or state.disturbed else min(1.0, state.before + state.gained),
+        after=None
+        if state.before is None or state.disturbed or not state.queries
+        else max(0.0, min(1.0, state.before + state.gained)),
         served=state.served or str(state.key.get("method", "")),
         pruned=tuple(one.source for one in source_summaries(workspace) if not one.kept),
         pruned_rows=pruned_rows(workspace).size,
         rows=len(sources),
-        relabelled=len(relabelled(workspace)),
+        relabelled=len(relabelled(workspace, "active")),
         following=state.held.step.step if state.held else state.following(left),
         held=state.held,
         graded_by=state.graded_by,

@@ -19,6 +19,7 @@ from icl_curate.engine.curate import curation, state, tune
 from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import KIND, CurationDryRun, CurationReport, StepDone, most_candidates, trials_of
 from icl_curate.engine.curate.results import TuneReport
+from icl_curate.engine.curate.resume import budget_of
 from icl_curate.engine.curate.state import Progress, answer, planned
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.jobs.kinds import JobCommand
@@ -26,15 +27,17 @@ from icl_curate.engine.llm.budget import Budget, Price
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.cost import DryRun
 from icl_curate.engine.llm.types import Answer, Failure, Request, Result
+from icl_curate.engine.report.gather import corrections
 from icl_curate.engine.select.lock import FILE
 from icl_curate.engine.select.selector import Selector
 from icl_curate.engine.store import runs
 from icl_curate.engine.store.calls import Spent
-from icl_curate.engine.store.decisions import decide, history, settled_rows, undo
+from icl_curate.engine.store.decisions import decide, history, relabel, settled_rows, undo
 from icl_curate.engine.store.demonstrations import active_rows, active_sources, fetch
 from icl_curate.engine.store.outputs import relabelled
 from icl_curate.engine.store.overview import CURATION
 from icl_curate.engine.store.settings import Settings
+from icl_curate.engine.store.versions import save_version
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.engine.trials.sources import SourcePlan, SourceTraining
 from icl_curate.render.curate import brief_curation, curation_verdict, held_lines, show_curation, show_curation_plan
@@ -737,10 +740,53 @@ def test_before_and_after_are_of_the_queries_of_the_race_that_gained(world: Work
     assert report.after == (before if propose else pytest.approx(before + done.gain)) and done.gain > 0.2
 
 
-def test_gains_on_different_queries_are_of_none_of_them_and_come_to_no_more_than_all(world: Workspace) -> None:
+def test_gains_on_different_queries_are_not_added(world: Workspace) -> None:
     gained = Progress({}, state.now(), (StepDone("confirm", "", 0, None, None, None, None, "", None),), limit=600)
     gained.before, gained.queries, gained.gained = 0.75, 10, 0.2
     _curation(world, 600)._confirm(gained, Budget(600))
     report = state.report_of(world, 1, gained, Spent(0, 0, 0))
-    assert (report.before, report.after, report.queries) == (0.75, 1.0, None)
-    assert any("on validation rises to 1.000 (expected), from 0.750" in line for line in curation_verdict(report))
+    assert (report.before, report.after, report.queries) == (0.75, None, None)
+    assert any("was 0.750; its gains are of different queries" in line for line in curation_verdict(report))
+
+
+def test_a_run_in_which_nothing_could_be_decided_locks_nothing(world: Workspace) -> None:
+    class Losing(Gullible):
+        def _answer(self, request: Request) -> Result:
+            answer = super()._answer(request)
+            return Failure("malformed", "lost") if len(self.asked) % 3 == 0 else answer
+
+    done = _curation(world, 100, Losing()).ask(Budget(100))
+    assert any("nothing is decided" in step.found for step in done.steps)
+    assert (done.following, done.before, done.version) == (None, None, "") and not (world.path / FILE).exists()
+    assert any("nothing could be decided; run the same command again" in line for line in curation_verdict(done))
+
+
+def test_a_run_killed_beside_its_own_leak_pruning_is_not_disturbed(
+    world: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def dies(*what: Any) -> None:
+        raise Killed
+
+    leaking = {fetch(world, active_rows(world)[:1])[0].id: "repeats a query"}
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(curation, "prunable", lambda *_: leaking)
+        patch.setattr(Curation, "_finish", dies)
+        _curation(world, 600).ask(Budget(600))
+    done = _curation(world, 600).ask(Budget(600))
+    assert len(history(world)) == 2 and not done.disturbed and done.version
+
+
+def test_a_relabelled_row_that_is_pruned_counts_as_pruned(world: Workspace) -> None:
+    first, second = (row.id for row in fetch(world, active_rows(world)[:2]))
+    relabel(world, {first: "no", second: "no"}, ["by hand"] * 2)
+    decide(world, "prune", "demonstration", [first])
+    report = state.report_of(world, 1, Progress({}, state.now()), Spent(0, 0, 0))
+    assert (report.pruned_rows, report.relabelled) == (1, 1) == (1, save_version(world, "v").corrected)
+    assert corrections(world).rows == 1
+
+
+def test_an_amount_is_typed_with_all_its_digits() -> None:
+    assert budget_of(Progress({"max_cost": 123.4567}, "")) == "$123.4567"

@@ -394,3 +394,7 @@ def test_a_planted_gain_is_confirmed_as_often_as_foretold(
         found += done.winner == 6 and done.confirmed(NOISE)
     assert low <= found / runs <= high
     assert visible_gain(10 * queries, NOISE, deviation) < gain / 2  # as the root of the queries, or faster
+
+
+def test_an_interval_of_a_difference_of_shares_ends_at_one() -> None:
+    assert gain_of(np.ones(10)).interval[1] == 1.0 and gain_of(-np.ones(10)).interval[0] == -1.0
