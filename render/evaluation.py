@@ -75,7 +75,7 @@ def _notes(report: EvaluationReport, shown: Collection[str]) -> list[str]:
     """What stands below the table: how it was measured, and what its columns mean."""
     setup, usage = report.setup, _spent(report)
     notes = [
-        f"{setup.queries:,} {setup.split} queries, k = {setup.k}, {setup.answered_by}, run {report.run}"
+        f"{counted(setup.queries, f'{setup.split} query')}, k = {setup.k}, {setup.answered_by}, run {report.run}"
         f"{', the pool as it was indexed' if setup.as_indexed else ''}; "
         f"{answered(usage, setup.llm)}, {usage.tokens_in:,} prompt tokens",
         f"easy: answered right zero-shot ({counted(report.easy_queries, 'query')}); 95 % by bootstrap over queries",

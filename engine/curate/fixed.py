@@ -194,8 +194,8 @@ class FixedTraining:
 
 
 def propose(view: PoolView, queries: Sequence[Query], k: int, count: int, seed: int) -> list[tuple[str, Int64s]]:
-    """``count`` different sets of at most ``k`` rows by name, each best first: in prompts the best stands last. With
-    vectors the first covers the queries; a pool without labels has no sets by label."""
+    """``count`` different sets of at most ``k`` rows by name, each best first: in prompts the best stands last. The
+    first covers the queries; a pool without labels has no sets by label. Raises `UsageError` without vectors."""
     draw = np.random.default_rng([seed, 12])
     rows = view.rows
     if len(rows) > MOST_ROWS:

@@ -289,7 +289,7 @@ def validation(llm: LLMClient, limit: int | None) -> list[Query]:
     asked = validation_queries(llm.workspace, "tuning", limit, llm.report)
     if len(asked) < FIRST:
         raise UsageError(
-            f"{len(asked)} validation queries are too few to confirm a pruning",
+            f"{counted(len(asked), 'validation query', 'is', 'are')} too few to confirm a pruning",
             f"give at least {FIRST}, better 60 or more",
         )
     return asked

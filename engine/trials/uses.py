@@ -16,7 +16,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 
 from ..base.arrays import Bools, Float64s, Int64s
-from ..base.errors import UsageError
+from ..base.errors import UsageError, counted
 from ..base.progress import CancelToken, Event, Report, silent
 from .estimators import ESTIMATORS, Estimator, default_estimators, learning_estimators
 from .lists import RankedLists
@@ -149,7 +149,8 @@ def check_enough(questions: int, folds: int = FOLDS) -> None:
     """Raises `UsageError` if there are fewer validation questions than `choose` needs for its folds."""
     if questions < max(2, folds):
         raise UsageError(
-            f"{questions} validation questions are too few for cross-validation", f"give at least {max(2, folds)}"
+            f"{counted(questions, 'validation query', 'is', 'are')} too few for cross-validation",
+            f"give at least {max(2, folds)}",
         )
 
 

@@ -330,7 +330,7 @@ def test_too_few_queries_to_choose_on_are_refused_before_anything_is_asked(suppo
     settings = Settings(llm="openai:no-such-model", base_url="http://127.0.0.1:9/v1")
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
         llm = LLMClient(workspace, backend, settings, dry_run=True)
-        with pytest.raises(UsageError, match="4 validation questions are too few"):
+        with pytest.raises(UsageError, match="4 validation queries are too few"):
             SourceTraining.prepare(llm, SourcePlan(depth=6, limit=4))
 
 
