@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -32,6 +32,8 @@ from .options import (
 from .paid import carry_out
 from .shared import asked_of, narrated, open_workspace, query_split_of, settings_of, state, tell, text_of
 from .values import option
+
+Work = TypeVar("Work")
 
 
 def evaluate(
@@ -104,13 +106,17 @@ def evaluate(
     if sweep and len(sweep) > 1:
         raise UsageError("one setting is swept at a time", f"icl-curate evaluate --sweep {sweep[0]}")
     swept = sweep_named(sweep[0]) if sweep else None
-    if "zero" not in plan.methods and settings.k and not state.quiet:
-        narrate("each query is also asked without demonstrations, to tell which are easy")
+
+    def told(work: Work) -> Work:
+        if "zero" not in plan.methods and settings.k and not state.quiet:
+            narrate("each query is also asked without demonstrations, to tell which are easy")
+        return work
+
     store = open_workspace(workspace)
     if swept:
-        carry_out(lambda llm: Sweep.prepare(llm, plan, swept), store, settings, paid)
+        carry_out(lambda llm: told(Sweep.prepare(llm, plan, swept)), store, settings, paid)
     else:
-        carry_out(lambda llm: Evaluation.prepare(llm, plan), store, settings, paid)
+        carry_out(lambda llm: told(Evaluation.prepare(llm, plan)), store, settings, paid)
 
 
 def preview(

@@ -33,6 +33,7 @@ def plan_rows(dry_run: DryRun) -> list[tuple[str, str]]:
     price = _unknown(program) if program or plan.to_ask or plan.to_probe else "nothing"
     if plan.cost is not None:
         price = f"${plan.cost[0]:.4f} to ${plan.cost[1]:.4f}" if plan.cost[1] else "nothing"
+    price += ": the offline reader is not an LLM" if dry_run.stand_in else ""
     return [
         ("prompts", f"{plan.requests:,}, {plan.distinct:,} of them different"),
         ("cached", f"{plan.cached:,}"),

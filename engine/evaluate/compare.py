@@ -21,6 +21,7 @@ import numpy as np
 from ..base import contract
 from ..base.arrays import Bools, Float64s
 from ..base.errors import UsageError
+from ..base.progress import Event
 from ..base.packages import VERSION
 from ..grading.metrics import ACCURACY, Metric
 from ..llm.budget import Budget
@@ -149,13 +150,13 @@ class Evaluation:
         if the LLM lacks what a method needs, before any request."""
         workspace, settings = llm.workspace, llm.settings
         methods, registered = _compared(workspace, plan)
-        queries = first_queries(workspace, plan.split, plan.limit, llm.report)
+        notes: list[Event] = []  # of the queries: told once the options are found right, beside no error of theirs
+        queries = first_queries(workspace, plan.split, plan.limit, notes.append)
         if not queries:
             others = "; or those that decisions have seen: --split validation" if plan.split == "test" else ""
             raise UsageError(
                 f"there are no {plan.split} queries", f"icl-curate index --{plan.split} QUERIES.jsonl{others}"
             )
-        values = field_values(workspace, queries, plan.by) if plan.by else []
         capabilities = llm.capabilities
         view = PoolView.as_indexed(workspace, settings, llm.report, llm.cancel) if plan.as_indexed else None
         selector = Selector(workspace, "zero", settings=settings, view=view, report=llm.report, cancel=llm.cancel)
@@ -165,11 +166,14 @@ class Evaluation:
         grader = Grader.of(llm, selector.task)
         if choosing and grader.judge:
             raise UsageError("the C of mdr cannot be chosen by a judge's verdicts", "--mdr-c X, or another --metric")
+        check_all(plan.methods, selector.task, capabilities, llm.name)
+        for note in notes:
+            llm.report(note)
+        values = field_values(workspace, queries, plan.by) if plan.by else []
         context = MethodContext(
             selector, llm.backend, settings, capabilities, queries, llm.report, plan.mdr_error,
             queries_of(workspace, "validation", plan.limit) if choosing else (), grader.metric,
         )  # fmt: skip
-        check_all(plan.methods, selector.task, capabilities, llm.name)
 
         def select(method: Method, seed: int, asked: Sequence[Query]) -> list[list[int]]:
             llm.cancel.check()

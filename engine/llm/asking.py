@@ -27,7 +27,7 @@ from .budget import FREE, Price
 from .cost import PROGRAM, DryRun, Plan
 from .graded import graded_by
 from .runner import TASK
-from .spec import BACKENDS, open_backend, parse
+from .spec import BACKENDS, is_stand_in, open_backend, parse
 from .types import Backend, Capabilities, Encode, LLMSettings, Request, Sampling
 
 FORMLESS: Mapping[str, Any] = {"stop": (), "response_format": ""}
@@ -147,7 +147,7 @@ def destination(settings: Settings) -> str:
 
 def foreseen(plan: Plan, workspace: Workspace, settings: Settings) -> DryRun:
     """What would be asked by the ``plan``, of whom, and by what it would be graded."""
-    return DryRun(plan, destination(settings), graded_by(workspace, settings))
+    return DryRun(plan, destination(settings), graded_by(workspace, settings), is_stand_in(settings.llm) or None)
 
 
 def llm_settings(settings: Settings) -> LLMSettings:

@@ -63,12 +63,13 @@ def together(first: Plan, other: Plan) -> Plan:
 @dataclass(frozen=True, slots=True)
 class DryRun(Reported):
     """What a piece of work would ask; ``destination`` is where its prompts would go, empty if they stay on this
-    machine; ``graded_by``: by what it would grade the answers."""
+    machine; ``graded_by``: by what it would grade the answers; ``stand_in``: what would be asked is no LLM."""
 
     kind = "dry-run"
     plan: Plan = field(metadata=SPREAD)
     destination: str
     graded_by: GradedBy | None = field(default=None, metadata=OPTIONAL)
+    stand_in: bool | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,3 +200,13 @@ def test_help_and_the_refusal_of_a_wrong_name_list_every_method(labelled: Copy, 
     with pytest.raises(UsageError, match="did you mean 'rerank'") as raised:
         evaluation(labelled("w"), Scripted(_typical), "rerenk")
     assert all(name in raised.value.fix for name in (*METHODS, *LLM_METHODS))
+
+
+def test_an_error_about_an_option_is_told_alone(support: Path, run: Run) -> None:
+    for wrong in (("-m", "nonesuch"), ("--by", "nofield")):
+        assert run("evaluate", *wrong, "-w", support).err.startswith("error: ")
+
+
+def test_a_price_of_nothing_says_that_it_is_a_stand_in_that_asks_nothing(support: Path, run: Run) -> None:
+    told = run("evaluate", "-m", "dense", "--limit", 2, "--dry-run", "-w", support).out
+    assert "nothing: the offline reader is not an LLM" in told
