@@ -194,14 +194,12 @@ class SweepReport(Reported):
 
 
 def without_trials(reports: Iterable[EvaluationReport], there: Mapping[str, int]) -> list[EvaluationReport]:
-    """Those that asked at least half as many queries as any other of their split, or half of those that are still
-    ``there``, by split: a figure of a few is no baseline."""
+    """The evaluations that are `no_trials`."""
+    from ..store.runs import no_trials
+
     every = list(reports)
-    most: dict[str, int] = {}
-    for it in every:
-        most[it.setup.split] = max(it.setup.queries, most.get(it.setup.split, 0))
-    wanted = {split: min(asked, there.get(split) or asked) for split, asked in most.items()}
-    return [it for it in every if 2 * it.setup.queries >= wanted[it.setup.split]]
+    counts = no_trials([(it.setup.split, it.setup.queries) for it in every], there)
+    return [it for it, whole in zip(every, counts, strict=True) if whole]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import compress
 from pathlib import Path
 
 import duckdb
@@ -20,6 +21,7 @@ from ..base.files import read_regular
 from .columns import note, noted, number
 from .decisions import settled_rows
 from .demonstrations import COMPARED, LEAKS, REPEATS, active_rows, next_row, rows_by_split
+from .runs import no_trials
 from .since import decided_since, rows_since
 from .versions import Version, list_versions
 from .workspace import Workspace
@@ -57,8 +59,11 @@ def open_suspects(workspace: Workspace) -> tuple[int, int] | None:
     active = active_rows(workspace)
     if suspects["rows_then"] != [rows] or np.isin(active, suspects["pruned"]).any():
         return None
-    left = np.setdiff1d(np.intersect1d(suspects["rows"], active), settled_suspects(workspace))
-    return len(left), len(suspects["rows"])
+    return len(np.intersect1d(_unsettled(workspace, suspects), active)), len(suspects["rows"])
+
+
+def _unsettled(workspace: Workspace, suspects: Mapping[str, list[int]]) -> Int64s:
+    return np.setdiff1d(np.array(suspects["rows"], np.int64), settled_rows(workspace, suspects["lasting"]))
 
 
 def _suspects(con: duckdb.DuckDBPyConnection) -> dict[str, list[int]] | None:
@@ -88,11 +93,10 @@ def suspect_shares(workspace: Workspace) -> list[SuspectShare]:
         suspects = _suspects(con)
         if suspects is None or noted(con, "task") != "labels":
             return []
-        still = np.setdiff1d(suspects["rows"], settled_rows(workspace, suspects["lasting"])).tolist()
         counts = con.execute(
             "SELECT source, output, count(*), count(s.row) FROM active LEFT JOIN (SELECT unnest(?::BIGINT[]) AS row) s"
             " USING (row) GROUP BY ALL ORDER BY ALL",
-            [still],
+            [_unsettled(workspace, suspects).tolist()],
         ).fetchall()
     return [SuspectShare(*row) for row in counts]
 
@@ -194,7 +198,13 @@ def overview(workspace: Workspace) -> Overview:
         finished = dict(
             con.execute("SELECT kind, count(*) FROM runs WHERE status = 'done' GROUP BY kind ORDER BY kind").fetchall()
         )
-        last, evaluated_at = con.execute(_EVALUATED).fetchone() or (None, None)
+        evaluations = con.execute(_EVALUATED).fetchall()
+        began, asked = [], []
+        for _, started_at, split, queries, measures in evaluations:
+            if measures:
+                began.append(started_at)
+                asked.append((split, queries))
+        evaluated_at = max(compress(began, no_trials(asked, splits)), default=None)
         exported_at = None
         with suppress(ValueError):  # a stranger's
             exported_at = datetime.fromisoformat(meta.get(EXPORTED, "")).replace(tzinfo=None)
@@ -222,7 +232,7 @@ def overview(workspace: Workspace) -> Overview:
             evaluations=sum(
                 count for kind, count in finished.items() if kind.startswith("evaluate")
             ),  # as indexed, too
-            last_evaluation=last,
+            last_evaluation=evaluations[-1][0] if evaluations else None,
             decisions=number(
                 con, "SELECT count(DISTINCT batch) FROM decisions WHERE batch NOT IN (FROM undone) AND scope <> 'batch'"
             ),
@@ -254,21 +264,12 @@ ZERO = "zero"
 """The method without demonstrations: an evaluation of it alone measures no pool."""
 
 _EVALUATED = f"""
-    WITH done AS (
-        SELECT run, started_at, summary ->> '$.split' AS split, TRY_CAST(summary ->> '$.queries' AS DOUBLE) AS queries,
-               coalesce(json_keys(summary, '$.methods') <> ['{ZERO}'], true) AS measures
-          FROM runs WHERE kind = 'evaluate' AND status = 'done'
-    ), there AS (
-        SELECT split, count(*) AS rows FROM demonstrations WHERE retired_at IS NULL GROUP BY split
-    ), wanted AS (
-        SELECT split, least(max(queries), any_value(rows)) AS most
-          FROM done LEFT JOIN there USING (split) WHERE measures GROUP BY split
-    )
-    SELECT max(run), max(started_at) FILTER (measures AND coalesce(2 * queries >= most, true))
-      FROM done LEFT JOIN wanted USING (split)
+    SELECT run, started_at, coalesce(summary ->> '$.split', ''),
+           coalesce(TRY_CAST(summary ->> '$.queries' AS DOUBLE), 'infinity'),
+           coalesce(json_keys(summary, '$.methods') <> ['{ZERO}'], true)
+      FROM runs WHERE kind = 'evaluate' AND status = 'done' ORDER BY run
 """
-"""The latest evaluation, and when the latest that measures the pool and is no trial began: see
-`evaluate.results.without_trials`."""
+"""Of each evaluation the run, when it began, the split, how many queries it asked, and whether it measures the pool."""
 
 _ASKED_LAST = """
     SELECT r.llm, coalesce(arg_max(c.llm[length(r.llm) + 5:], c.asked_at), ''), coalesce(r.by, '')

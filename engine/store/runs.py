@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -226,6 +226,13 @@ def readable(kind: type[T], found: Iterable[Run]) -> Iterator[tuple[Run, T]]:
         except ValueError:
             continue
         yield run, result
+
+
+def no_trials(asked: Sequence[tuple[str, float]], there: Mapping[str, int]) -> list[bool]:
+    """Which evaluations, each of a split and so many of its queries, asked at least half as many as any other of the
+    split, or half of those that are still ``there``: a figure of a few is no baseline."""
+    most = {split: max(count for other, count in asked if other == split) for split in dict(asked)}
+    return [2 * count >= min(most[split], there.get(split) or most[split]) for split, count in asked]
 
 
 def settings(workspace: Workspace, run: int) -> Mapping[str, Any]:
