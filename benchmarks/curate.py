@@ -276,7 +276,7 @@ class Unasked(Curation):
     """`curate` without evidence on single rows."""
 
     def _ask(self, state: Progress, budget: Budget) -> plans.StepDone:
-        return plans.StepDone("ask", "left out", 0, None, None, None, None, "left out", None)
+        return plans.StepDone("ask", "left out", found="left out")
 
 
 class Bench:

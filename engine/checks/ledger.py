@@ -19,6 +19,7 @@ from ..base.contract import Reported
 from ..base.errors import UsageError
 from ..store.trials import Grading, RowFlips, row_flips
 from ..store.workspace import Workspace
+from .posterior import precision_weights
 
 LEVEL = 1.959964
 """Standard errors of a 95 % interval."""
@@ -133,10 +134,8 @@ def shrunken_rates(hits: Iterable[int], trials: Iterable[int]) -> tuple[Float64s
         return np.empty(0), np.empty(0)
     mean = (x.sum() + 0.5) / (n.sum() + 1)
     pairs, back = np.unique(np.stack([x, n], axis=1), axis=0, return_inverse=True)
-    weights = np.bincount(back.ravel(), minlength=len(pairs))
-    likelihood = np.array([float(weights @ _log_marginal(pairs, mean, precision)) for precision in PRECISIONS])
-    posterior = np.exp(likelihood - likelihood.max())
-    posterior /= posterior.sum()
+    counts = np.bincount(back.ravel(), minlength=len(pairs))
+    posterior = precision_weights(pairs[:, 0], pairs[:, 1], np.array([[mean]]), PRECISIONS, counts)
     # (pairs, precisions): a beta posterior for each precision, then their mixture
     count = pairs[:, 1:] + PRECISIONS
     means = (pairs[:, :1] + PRECISIONS * mean) / count
@@ -144,12 +143,3 @@ def shrunken_rates(hits: Iterable[int], trials: Iterable[int]) -> tuple[Float64s
     rate = means @ posterior
     variance = (variances + np.square(means)) @ posterior - np.square(rate)
     return rate[back.ravel()], variance[back.ravel()]
-
-
-def _log_marginal(pairs: Float64s, mean: float, precision: float) -> Float64s:
-    """Log-probability of x hits in n trials under Beta(mean·precision, (1 − mean)·precision), for each pair (x, n)."""
-    a, b = mean * precision, (1 - mean) * precision
-    base = math.lgamma(precision) - math.lgamma(a) - math.lgamma(b)
-    return np.array(
-        [base + math.lgamma(a + x) + math.lgamma(b + n - x) - math.lgamma(precision + n) for x, n in pairs.tolist()]
-    )

@@ -120,22 +120,32 @@ def part_prior(bad: Float64s, parts: Int64s, of_source: Float64s) -> Float64s:
 def _by_others(bad: Float64s, of: Int64s, mean: Float64s) -> Float64s:
     """Log odds (n,) of a row being bad by the others of its group, numbered ``of`` (n,) from 0: the share of each
     group has a Beta prior with the ``mean`` (n,) of its rows, and a precision that all groups share."""
-    from scipy.special import betaln, logit
+    from scipy.special import logit
 
     if not len(bad):
         return np.empty(0)
     n, x, total = (np.bincount(of, weights).astype(np.float64) for weights in (np.ones(len(bad)), bad, mean))
     means = np.clip(total / np.maximum(n, 1.0), LEAST, 1 - LEAST)[:, None]
-    a, b = PRECISIONS * means, PRECISIONS * (1 - means)
-    # of each precision the log of Π over groups B(a + x, b + n − x) / B(a, b), x bad rows of n
-    likelihood = (betaln(a + x[:, None], b + (n - x)[:, None]) - betaln(a, b)).sum(axis=0)
-    weights = np.exp(likelihood - likelihood.max())
-    weights /= weights.sum()
+    weights = precision_weights(x, n, means, PRECISIONS, np.ones(len(n)))
     others, count = (x[of] - bad)[:, None], (n[of] - 1)[:, None]  # without the row itself
     counted = np.minimum(count, MOST_COUNTED) / np.maximum(count, 1.0)
     # the mean of the Beta posterior for each precision, then their mixture
     shares = (PRECISIONS * mean[:, None] + others * counted) / (PRECISIONS + count * counted)
     return np.asarray(logit(np.clip(shares @ weights, LEAST, 1 - LEAST)))
+
+
+def precision_weights(
+    x: Float64s, n: Float64s, means: Float64s, precisions: Float64s, counts: Float64s | Int64s
+) -> Float64s:
+    """How likely each of the ``precisions`` (p,) of a Beta prior with ``means`` (g, 1) makes ``x`` hits in ``n`` trials
+    (g,), each seen ``counts`` (g,) times: shares of 1, (p,)."""
+    from scipy.special import betaln
+
+    a, b = precisions * means, precisions * (1 - means)
+    # of each precision the log of Π B(a + x, b + n − x) / B(a, b)
+    likelihood = (counts[:, None] * (betaln(a + x[:, None], b + (n - x)[:, None]) - betaln(a, b))).sum(axis=0)
+    weights = np.exp(likelihood - likelihood.max())
+    return np.asarray(weights / weights.sum())
 
 
 class LabelRatio:

@@ -15,7 +15,7 @@ from shlex import quote
 import numpy as np
 
 from ..base.code import is_code
-from ..base.contract import Reported, to_json
+from ..base.contract import to_json
 from ..base.errors import BudgetError, CurateError, UsageError, counted
 from ..base.progress import Event, Report, silent
 from ..checks.ask import RowPlan, RowTraining
@@ -82,11 +82,10 @@ RIVALS = ("dense", "dpp", "bm25", "ranker", "topick")
 
 
 @dataclass(frozen=True, slots=True)
-class ServingReport(Reported):
+class ServingReport:
     """The race of methods: ``served`` is the configured one unless the gain of another is ``worth_it``; ``undecided``:
     why nothing is decided, if too much is missing."""
 
-    kind = "serving-race"
     served: str
     gain: float
     worth_it: bool
@@ -560,14 +559,13 @@ def _begins(state: Progress, spent: int) -> str:
     return f"carries on from step {len(state.steps) + 1}: {counted(spent, 'call')} made"
 
 
-def _done(step: Name, found: str, batch: int | None = None) -> StepDone:
-    return StepDone(step, _ABOUT[step], 0, None, None, None, None, found, batch)
+def _done(step: Name, found: str) -> StepDone:
+    return StepDone(step, _ABOUT[step], found=found)
 
 
 def _measured(step: Name, raced: TuneReport | ServingReport, found: str, expected: float | None) -> StepDone:
-    confirmed = raced.confirmed
-    gain, low, high = (confirmed.gain, confirmed.low, confirmed.high) if confirmed else (None, None, None)
-    return StepDone(step, _ABOUT[step], 0, expected, gain, low, high, found, None)
+    gained = (of.gain, of.low, of.high) if (of := raced.confirmed) else ()
+    return replace(StepDone(step, _ABOUT[step], 0, expected, *gained), found=found)
 
 
 def _said(raced: TuneReport) -> str:

@@ -38,7 +38,7 @@ from ..trials.uses import NOISE
 from .cells import CellAnswers, Cells, cells_of
 from .race import race
 from .results import Difference
-from .tune import stopped, validation
+from .tune import figures_of, stopped, validation
 
 MOST_ROWS = 20_000
 """Rows that sets are proposed from; of a larger pool a random sample."""
@@ -162,20 +162,10 @@ class FixedTraining:
             confirmed = outcome.confirmed(self.plan.noise) and answers.outcomes.decides
             winner = outcome.winner if confirmed else 0
             shots = fetch(llm.workspace, self.sets[winner][1])
-            raced = []
-            for place, (name, _) in enumerate(self.sets):
-                given, gain = outcome.utilities[place], outcome.against_baseline(place)
-                asked = int(np.count_nonzero(~np.isnan(given)))
-                raced.append(
-                    RacedSet(
-                        name=name,
-                        queries=asked,
-                        accuracy=float(np.nanmean(given)) if asked else None,
-                        versus=Difference(gain.mean, *gain.interval) if gain.queries and place else None,
-                        dropped_after=int(outcome.dropped[place]) or None if place else None,
-                        chosen=place == winner,
-                    )
-                )
+            raced = [
+                RacedSet(name=name, **figures_of(outcome, place), chosen=place == winner)
+                for place, (name, _) in enumerate(self.sets)
+            ]
             metrics = FixedMetrics(
                 shots=tuple(FixedShot(shot.row, shot.id, shot.input, shot.output) for shot in shots),
                 sets=tuple(raced),

@@ -68,13 +68,13 @@ class StepDone:
 
     step: Name
     what: str
-    calls: int
-    expected_gain: float | None
-    gain: float | None
-    low: float | None
-    high: float | None
-    found: str
-    batch: int | None
+    calls: int = 0
+    expected_gain: float | None = None
+    gain: float | None = None
+    low: float | None = None
+    high: float | None = None
+    found: str = ""
+    batch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

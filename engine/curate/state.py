@@ -183,7 +183,7 @@ def planned(
             what = "if that pruned something: race what is next best, carry out the best"
         steps.append(PlannedStep(step, what, share, gain, command(step, share, methods)))
         run.pruned_last = step == "confirm"
-        run.finish(StepDone(step, what, share, None, None, None, None, "", None))
+        run.finish(StepDone(step, what, share))
     return steps
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, zip_longest
 from shlex import quote
+from typing import Any
 
 import numpy as np
 
@@ -239,22 +240,27 @@ def results_of(candidates: Sequence[Candidate], outcome: RaceResult) -> list[Can
 
 
 def _result_of(candidate: Candidate, place: int, outcome: RaceResult) -> CandidateResult:
-    given = outcome.utilities[place]
-    asked = int(np.count_nonzero(~np.isnan(given)))
-    gain = outcome.against_baseline(place)
-    versus = Difference(gain.mean, *gain.interval) if gain.queries and place else None
     return CandidateResult(
         name=candidate.name,
         reason=candidate.reason,
         sources=candidate.sources,
         pruned_rows=len(candidate.rows),
-        queries=asked,
-        accuracy=float(np.nanmean(given)) if asked else None,
-        versus=versus,
-        dropped_after=int(outcome.dropped[place]) or None if place else None,
+        **figures_of(outcome, place),
         chosen=outcome.queries > 0 and place == outcome.winner,
         relabelled=len(candidate.outputs),
     )
+
+
+def figures_of(outcome: RaceResult, place: int) -> dict[str, Any]:
+    """How the candidate at a place did: the fields of `CandidateResult` that a race fills."""
+    given, gain = outcome.utilities[place], outcome.against_baseline(place)
+    asked = int(np.count_nonzero(~np.isnan(given)))
+    return {
+        "queries": asked,
+        "accuracy": float(np.nanmean(given)) if asked else None,
+        "versus": Difference(gain.mean, *gain.interval) if gain.queries and place else None,
+        "dropped_after": int(outcome.dropped[place]) or None if place else None,
+    }
 
 
 def confirmation(before: float | None, outcome: RaceResult, calls: int, available: int) -> Confirmation | None:

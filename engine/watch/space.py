@@ -32,9 +32,6 @@ class Space(Protocol):
     def of(self, queries: Sequence[Query]) -> Float32s:
         """(q, d)."""
 
-    def of_rows(self, rows: Int64s) -> Float32s:
-        """(n, d)."""
-
     def nearest(
         self, queries: Sequence[Query], vectors: Float32s, exclude: Sequence[Int64s] = ()
     ) -> tuple[Int64s, Float64s]:
@@ -60,9 +57,6 @@ class VectorSpace:
     def of(self, queries: Sequence[Query]) -> Float32s:
         return self._view.embed(queries)
 
-    def of_rows(self, rows: Int64s) -> Float32s:
-        return self._view.vectors(rows)
-
     def nearest(
         self, queries: Sequence[Query], vectors: Float32s, exclude: Sequence[Int64s] = ()
     ) -> tuple[Int64s, Float64s]:
@@ -87,9 +81,6 @@ class WordSpace:
     def of(self, queries: Sequence[Query]) -> Float32s:
         return self._vectors([*map(self._view.searched, queries)])
 
-    def of_rows(self, rows: Int64s) -> Float32s:
-        return self._vectors(self._texts(rows))
-
     def nearest(
         self, queries: Sequence[Query], vectors: Float32s, exclude: Sequence[Int64s] = ()
     ) -> tuple[Int64s, Float64s]:
@@ -98,7 +89,7 @@ class WordSpace:
         rows, _ = _first(view.lexical.top_many(texts, 1, exclude, view.report, view.cancel))
         similarity = np.full(len(rows), -1.0)
         some = rows >= 0
-        similarity[some] = (vectors[some].astype(np.float64) * self.of_rows(rows[some])).sum(axis=1)
+        similarity[some] = (vectors[some].astype(np.float64) * self._vectors(self._texts(rows[some]))).sum(axis=1)
         return rows, similarity
 
     def _texts(self, rows: Int64s) -> list[str]:

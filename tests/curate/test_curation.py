@@ -696,7 +696,7 @@ def test_a_first_race_that_runs_out_of_calls_while_something_gains_goes_on(
 
 def test_a_race_after_one_that_went_on_is_judged_with_more_care(world: Workspace) -> None:
     """Of three looks at one run each would be at the level that one may have."""
-    race = StepDone("confirm", "race of prunings", 60, None, None, None, None, "", None)
+    race = StepDone("confirm", "race of prunings", 60)
     before = state.Progress({}, "", (race, race), continued=True, before=0.5, limit=600)
     curation = _curation(world, 600, noise=20)
     plain, careful = (
@@ -731,7 +731,7 @@ def test_the_accuracy_before_says_on_how_many_queries_and_is_that_of_the_most(wo
 @pytest.mark.parametrize("propose", [False, True])
 def test_before_and_after_are_of_the_queries_of_the_race_that_gained(world: Workspace, propose: bool) -> None:
     """A first race saw ten easy queries and gained nothing."""
-    begun = Progress({}, state.now(), (StepDone("confirm", "", 0, None, None, None, None, "", None),), limit=600)
+    begun = Progress({}, state.now(), (StepDone("confirm", ""),), limit=600)
     begun.before, begun.queries, before = 0.95, 10, _accuracy(world)
     curation = _curation(world, 600, propose=propose)
     done = curation._confirm(begun, Budget(600))
@@ -741,7 +741,7 @@ def test_before_and_after_are_of_the_queries_of_the_race_that_gained(world: Work
 
 
 def test_gains_on_different_queries_are_not_added(world: Workspace) -> None:
-    gained = Progress({}, state.now(), (StepDone("confirm", "", 0, None, None, None, None, "", None),), limit=600)
+    gained = Progress({}, state.now(), (StepDone("confirm", ""),), limit=600)
     gained.before, gained.queries, gained.gained = 0.75, 10, 0.2
     _curation(world, 600)._confirm(gained, Budget(600))
     report = state.report_of(world, 1, gained, Spent(0, 0, 0))

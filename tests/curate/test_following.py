@@ -10,7 +10,7 @@ from icl_curate.engine.curate.state import Progress, planned
 
 
 def _done(step: Name, calls: int = 0) -> StepDone:
-    return StepDone(step, step, calls, None, None, None, None, "", None)
+    return StepDone(step, step, calls)
 
 
 @pytest.mark.parametrize("raced", [28, 63, 117, 125])
