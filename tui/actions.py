@@ -7,6 +7,7 @@ beside the user's ``config.toml``: ``"sources.prune" = "delete"``.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from ..engine.store.settings import user_config
 
 KEYS = "keys.toml"
 NAMED = frozenset({*(key.value for key in Keys), *KEY_NAME_REPLACEMENTS.values()})
+_SHIFTED = re.compile(r"shift\+([^\W_])")
 MODIFIERS = frozenset({"ctrl", "shift", "alt", "super", "hyper", "meta"})
 
 
@@ -87,6 +89,10 @@ def keymap(together: Sequence[Sequence[Action]], path: Path | None = None) -> tu
             problems.append(f"{path}: no action '{name}'{did_you_mean(name, actions)}")
         elif not named:
             problems.append(f"{path}: {name} must be a text such as 'x' or 'x,delete'")
+        elif shifted := next(filter(None, map(_SHIFTED.fullmatch, named)), None):
+            problems.append(
+                f"{path}: {name}: no terminal sends '{shifted[0]}': write what it types, '{shifted[1].upper()}'"
+            )
         elif unknown:
             problems.append(f"{path}: {name}: there is no key '{unknown}'{did_you_mean(unknown, NAMED)}")
         else:

@@ -171,7 +171,8 @@ class Tab(Part):
         """Whether there is nothing to work on yet; the user is told what comes first."""
         if self.nothing:
             waits = self.nothing.command.startswith("icl-curate jobs")
-            told = f"wait: {self.nothing.what}" if waits else f"first: {self.nothing.command or self.nothing.what}"
+            told = f"wait: {self.nothing.what}" if waits else f"first: {self.nothing.command}"
+            told = "still reading: nothing was done" if self.nothing is READING else told
             self.notify(told, severity="warning", markup=False)
         return self.nothing is not None
 

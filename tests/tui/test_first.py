@@ -278,7 +278,7 @@ def test_a_served_session_lists_no_files(here: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         assert "a.jsonl" not in text_of(app) and "no workspace" in text_of(app)
         await go(app, pilot, "overview")
-        await pilot.press("enter", "d", "I")
+        await pilot.press("j", "up", "enter", "d", "I")
         await settled(pilot)
         assert not isinstance(app.screen, IndexForm) and "a.jsonl" not in text_of(app)
 

@@ -42,6 +42,7 @@ from icl_curate.tui.actions import keymap
 from icl_curate.tui.app import FRAME, TABS, ReviewApp, import_tabs
 from icl_curate.tui.dialogs.dialog import Confirm
 from icl_curate.tui.dialogs.help import Help
+from icl_curate.tui.tab import Tab
 from icl_curate.tui.widgets.bars import KeyBar
 from icl_curate.tui.widgets.reader import Detail
 from icl_curate.tui.widgets.table import LineTable
@@ -116,6 +117,22 @@ def test_a_key_right_after_that_of_a_tab_reaches_it_also_on_its_first_visit(taug
             app.simulate_key(key)
         await settled(pilot)
         assert app.tab is demos and demos.model.asked.descending and not sources.model.descending
+
+    session(taught, script)
+
+
+@pytest.mark.parametrize(("tab", "key"), [("overview", "j"), ("sources", "w"), ("evaluate", "n")])
+def test_a_key_before_the_tab_was_read_does_nothing(
+    taught: Path, tab: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tab, "reload", lambda self: None)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, tab)
+        await pilot.press(key)
+        await settled(pilot)
+        assert app.fault is None and len(app.screen_stack) == 1
+        assert notified(app) == ("" if tab == "overview" else "still reading: nothing was done")
 
     session(taught, script)
 
@@ -213,6 +230,15 @@ def test_a_key_that_there_is_not_is_told_and_the_action_keeps_its_own(tmp_path: 
     keys, problems = keymap([[action for action in FRAME if action.name in ("frame.leave", "frame.undo")]], file)
     assert keys == {"frame.undo": "question_mark,ctrl+x,alt+plus,plus,ü,f5"}
     assert len(problems) == 1 and f"frame.leave: there is no key '{name}'{near}" in problems[0]
+
+
+def test_a_key_that_no_terminal_sends_is_told_with_what_it_types(tmp_path: Path) -> None:
+    (file := tmp_path / "keys.toml").write_text(
+        '[frame]\nleave = "shift+x"\nundo = "X,shift+tab,shift+f3,alt+shift+x"\n'
+    )
+    keys, problems = keymap([[action for action in FRAME if action.name in ("frame.leave", "frame.undo")]], file)
+    assert keys == {"frame.undo": "X,shift+tab,shift+f3,alt+shift+x"}
+    assert problems == [f"{file}: frame.leave: no terminal sends 'shift+x': write what it types, 'X'"]
 
 
 def test_a_key_of_another_action_of_the_tab_or_the_frame_is_told(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,7 +144,8 @@ class OverviewTab(Tab):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Where there is no pool, nothing but to index one."""
-        here = self.is_first if action == "sample" else not self.nothing or action not in ("follow", "curate", "open")
+        needs = action in ("follow", "curate", "open", "move")
+        here = self.is_first if action == "sample" else not (self.nothing and needs)
         return here and super().check_action(action, parameters)
 
     def _loaded(self, content: Any) -> None:
@@ -244,9 +245,7 @@ class OverviewTab(Tab):
 
     async def action_open(self, way: str) -> None:
         """Follow the next step, or go to the rows behind a count."""
-        if self.nothing:
-            self.action_index()
-        elif way == "decisions":
+        if way == "decisions":
             self.review.action_history()
         elif way != STEP:
             self.at = way
