@@ -57,7 +57,8 @@ class DecisionQueue(App[None], BackgroundWork):
 
     def __init__(self) -> None:
         super().__init__()
-        self._in_turn = asyncio.Lock()
+        self.in_turn = asyncio.Lock()
+        """Held while a decision is asked about and made."""
         self._keys: list[str] = []
         """Those that wait while it is ``deciding``."""
         self._turn_of_keys = 0
@@ -136,7 +137,7 @@ class DecisionQueue(App[None], BackgroundWork):
             return carry_out(decisions, self.opened(), dry_run)
 
         async def in_turn() -> None:
-            async with self._in_turn:
+            async with self.in_turn:
                 try:
                     if asks is not None:
                         change = await self.thread(lambda: made(True))

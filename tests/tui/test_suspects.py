@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from factories.commands import Run
 from factories.copies import indexed, lines
+from factories.patience import PATIENCE
 from factories.reviewing import cells_of, go, is_safe, lines_of, notified, offered, session, settled, text_of, until
 from factories.suspects_world import SUSPECTS, WORDS, make_pool
 from icl_curate.engine.base.errors import WorkspaceError
 from icl_curate.engine.base.progress import CancelToken, Event, Report
-from icl_curate.engine.checks.suspects import find_suspects, pool_state
+from icl_curate.engine.checks.suspects import PoolSuspects, find_suspects, pool_state
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.browse import pruned_rows
 from icl_curate.engine.store.decisions import decide, history, kept_rows
@@ -329,6 +330,39 @@ def test_the_list_is_checked_once_until_the_pool_changes(faulty: Path, monkeypat
         await until(pilot, lambda: len(part.model.shown) == len(SUSPECTS))
         await settled(pilot)
         assert len(checks) == 3, "that row was not checked"
+
+    session(faulty, script)
+
+
+def test_a_check_that_ends_under_a_question_changes_the_list_after_the_answer(
+    faulty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decisions, "SMALL_CHANGE", 2)
+    wait, ends = threading.Event(), list[PoolSuspects]()
+
+    def fewer(*arguments: Any) -> PoolSuspects:
+        found = find_suspects(*arguments)
+        if ends:
+            wait.wait(PATIENCE)
+            found = replace(found, rows=found.rows[:-2])
+        ends.append(found)
+        return found
+
+    monkeypatch.setattr(list_module, "find_suspects", fewer)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        part = await opened(app, pilot)
+        await pilot.press("x")
+        await until(pilot, lambda: len(part.model.shown) == len(SUSPECTS) - 1)
+        await pilot.press("w")
+        await until(pilot, lambda: part.model.check)
+        await pilot.press("a", "x")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        wait.set()
+        await until(pilot, lambda: len(ends) == 2 and app.in_turn._waiters)
+        assert f"prune {len(SUSPECTS) - 1} demonstrations?" in text_of(app) and len(ids(part)) == len(SUSPECTS) - 1
+        await pilot.press("n")
+        await until(pilot, lambda: len(ids(part)) == len(SUSPECTS) - 3)
 
     session(faulty, script)
 

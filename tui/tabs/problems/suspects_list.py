@@ -112,8 +112,9 @@ class SuspectsList(ProblemList, MarkKeys):
         def work() -> PoolSuspects:
             return find_suspects(self.review.opened(), self.review.settings(), report, check)
 
-        def found(suspects: PoolSuspects) -> None:
-            self.model.take(suspects)
+        async def found(suspects: PoolSuspects) -> None:
+            async with self.review.in_turn:  # a question about rows of the list stands above them
+                self.model.take(suspects)
             self.look_again()
 
         self.in_thread("check", work, found)
