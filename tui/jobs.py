@@ -12,12 +12,14 @@ from datetime import datetime
 
 from rich.text import Text
 
+from ..engine.base.errors import CurateError
 from ..engine.jobs.folder import Job, jobs, log
 from ..engine.jobs.follow import JobProgress
 from ..engine.pool.display import display_line
 from ..engine.store.workspace import Workspace
 from ..render.columns import LineColumn
 from ..render.jobs import duration, outcome, took
+from .model import told
 from .widgets.lines import Line, gauge, short
 
 RESULT_TABS = {
@@ -158,8 +160,7 @@ def headline(job: Job) -> Text:
         if moment is not None:
             text.append(f"  {name} {datetime.fromtimestamp(moment):%H:%M:%S}", "muted")
     if job.error:
-        text.append("\n" + display_line(job.error, 400), "bad")
-        text.append("  " + display_line(job.fix, 200), "muted")
+        text.append("\n").append_text(told(CurateError(job.error, job.fix)))
     return text
 
 

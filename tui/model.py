@@ -34,6 +34,16 @@ class Empty:
     command: str
 
 
+MOST_WRONG = 400
+"""Maximum characters of what is wrong; how it is mended is never cut."""
+
+
+def told(error: CurateError) -> Text:
+    """What is wrong, and on a line of its own how it is mended."""
+    fix = f"\n{display_line(error.fix)}" if error.fix else ""
+    return Text.assemble((display_line(error.what, MOST_WRONG), "bad"), (fix, "muted"))
+
+
 def missing(error: CurateError) -> str:
     """Why something cannot be shown, for its place: what is missing, and the command that mends it."""
     fix = display_line(error.fix)

@@ -27,6 +27,7 @@ from ..render.columns import LineColumn
 from ..render.curate import curation_verdict, gained, held_lines, planned_calls
 from ..render.decisions import effect_lines, rows_line
 from ..render.jobs import took
+from .model import told
 from .widgets.lines import Line, gauge
 
 BUDGET = "1000"
@@ -271,11 +272,11 @@ def step_told(step: WalkStep) -> Text:
     return Text.assemble((display_line(step.what), "title"), (f"  {which}  ", "muted"), display_line(step.told, 400))
 
 
-def walk_told(model: WalkModel, trouble: str) -> Text:
+def walk_told(model: WalkModel, trouble: CurateError | None = None) -> Text:
     """What the walk waits for, in sentences."""
     text, walk, phase = Text(), model.found, model.phase
     if trouble:
-        text.append(display_line(trouble, 600), "bad").append("\n")
+        text.append_text(told(trouble)).append("\n")
     if walk is None:
         return text.append("reading …", "muted")
     if phase == "running" and walk.job is not None:

@@ -363,6 +363,15 @@ def test_one_notice_stands_at_the_end_of_the_last_line_and_an_error_stays(taught
     session(taught, script, (110, 30))
 
 
+def test_of_a_long_notice_the_end_stays(taught: Path) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        app.notify("refused " * 200 + "\nstart the server, then go on", severity="error")
+        await settled(pilot)
+        assert [line.strip() for line in lines_of(app)[-2:]] == ["…", "start the server, then go on"]
+
+    session(taught, script, (100, 30))
+
+
 def test_in_a_narrow_terminal_a_notice_covers_keys_until_the_next_one(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         for severity, stays in (("information", False), ("warning", True)):

@@ -423,7 +423,7 @@ def test_how_a_failed_job_is_mended_is_shown_whole(workspace: Workspace) -> None
     command = ["evaluate", "-m", ",".join(["zero"] * 30)]
     (path / folders.JOB).write_text(json.dumps({"arguments": command, "directory": "/", "created": 1.0}))
     (path / folders.STATE).write_text(json.dumps({"started": 1.0, "ended": 2.0, "code": 3}))
-    (path / folders.LOG).write_text(json.dumps({"error": "refused " * 45, "fix": "mend " * 30 + "and go on"}))
+    (path / folders.LOG).write_text(json.dumps({"error": "refused " * 45, "fix": "mend " * 60 + "and go on"}))
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("J")

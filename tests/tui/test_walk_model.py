@@ -65,7 +65,9 @@ def test_a_budget_comes_before_the_plan_and_the_plan_before_a_step(tmp_path: Pat
     model.type_in("600", "")
     model.take_plan(planned(workspace), model.typed)
     assert model.phase == "plan" and signs(model).startswith("next later") and len(model.steps()) > 4
-    assert all(is_safe(str(walk_told(model, text))) for text in HOSTILE[:6])
+    assert all(is_safe(str(walk_told(model, UsageError(text, text)))) for text in HOSTILE[:6])
+    refused = UsageError("refused " * 100, "mend " * 100 + "and go on")
+    assert walk_told(model, refused).plain.split("\n")[1] == refused.fix
     model.type_in("700", "")
     assert model.phase == "budget" and model.steps() == []
 
@@ -124,17 +126,17 @@ def test_a_pruning_that_waits_comes_first_and_shows_what_it_would_do(tmp_path: P
     assert found is not None and found.effect is not None and model.held is not None
     assert (found.effect.active_before, found.effect.active_after) == (120, 60)
     assert found.effect.effects.sources_gone == ("bad",)
-    shown = str(walk_told(model, ""))
+    shown = str(walk_told(model))
     assert "active: 120 → 60" in shown and "sources gone: bad" in shown and "gain +" in shown
     with workspace.read() as con:
         others = [name for (name,) in con.execute("SELECT id FROM active WHERE source <> 'bad' LIMIT 7").fetchall()]
     decide(workspace, "prune", "demonstration", others)  # beside the walk
     look(model, workspace)
-    assert "active: 113 → 53" in str(walk_told(model, ""))
+    assert "active: 113 → 53" in str(walk_told(model))
     with workspace.write() as con:
         con.execute("UPDATE demonstrations SET retired_at = now() WHERE source = 'bad'")
     again = walk(workspace)
-    assert again.phase == "held" and "reject it" in str(walk_told(again, ""))
+    assert again.phase == "held" and "reject it" in str(walk_told(again))
 
 
 @pytest.mark.parametrize("accept", [True, False])
@@ -146,7 +148,7 @@ def test_after_the_answer_the_walk_goes_on_to_its_end(tmp_path: Path, accept: bo
     look(model, workspace)
     assert model.phase == "budget" and model.state is not None
     assert ("rejected" in signs(model)) is not accept and signs(model).count("next") == 1
-    assert f"{600 - model.state.calls:,} left" in str(walk_told(model, ""))
+    assert f"{600 - model.state.calls:,} left" in str(walk_told(model))
     assert model.words()[:3] == ["curate", "--max-calls", "600"] and "--restart" not in model.words()
     while (state := kept(workspace)) is not None:
         plan = CurationPlan(max_calls=600, hold=True)
@@ -155,7 +157,7 @@ def test_after_the_answer_the_walk_goes_on_to_its_end(tmp_path: Path, accept: bo
             answer(workspace, OWN, False)
     look(model, workspace)
     assert model.phase == "done" and set(signs(model).split()) <= {"done", "rejected"}
-    assert ("rises" in str(walk_told(model, ""))) is accept
+    assert ("rises" in str(walk_told(model))) is accept
     model.begin_anew()
     assert model.phase == "budget" and model.words()[-1] == "--restart"
 
@@ -165,7 +167,7 @@ def test_a_job_is_shown_and_its_end_is_told_once(tmp_path: Path) -> None:
     model = walk(workspace)
     model.anew = True
     assert model.take(FoundWalk(OWN, job=job(7, tmp_path, "running"))) is None
-    assert model.phase == "running" and model.watched == 7 and not model.anew and "job 7" in str(walk_told(model, ""))
+    assert model.phase == "running" and model.watched == 7 and not model.anew and "job 7" in str(walk_told(model))
     ended = FoundWalk(OWN, job=job(7, tmp_path, "failed"))
     assert model.take(ended) is ended.job and model.take(ended) is None
     assert model.phase == "budget"
@@ -194,7 +196,7 @@ def test_a_foreign_state_does_no_harm(tmp_path: Path) -> None:
     model = walk(workspace)
     lines = [step_line(step) for step in model.steps()]
     texts = [str(cell) for line in lines for cell in line.cells] + [str(step_told(step)) for step in model.steps()]
-    assert is_safe("".join(texts) + str(walk_told(model, "")) + model.budget)
+    assert is_safe("".join(texts) + str(walk_told(model)) + model.budget)
     data["pending"] = None
     data["key"]["llm"] = "gullible"
     file.write_text(json.dumps(data))

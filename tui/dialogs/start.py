@@ -37,6 +37,7 @@ from ...render.jobs import dry_run_rows, duration
 from ..actions import Action
 from ..completion import CommandLine, completed, is_option
 from ..live_jobs import STARTED
+from ..model import told
 from ..widgets.bars import KeyBar
 from ..widgets.field import Field
 from ..widgets.lines import gauge, pairs
@@ -138,6 +139,8 @@ class CostFirst(Dialog[Any], BackgroundWork):
             looking = self.set_interval(LOOK, look)
             try:
                 return await dry_run_command(folder, line, Path(watched), self.review.standby)
+            except OSError as error:
+                raise CurateError(f"cannot run it: {error}") from error
             finally:
                 looking.stop()
                 self.review.stand_by()
@@ -287,10 +290,7 @@ class Start(CostFirst):
             self.review.permit(line.words)
             plan = await self.dry_run(self.review.folder, line, self._cost)
         except CurateError as error:
-            self._cost(Text.assemble((display_line(error.what), "bad"), "\n", (display_line(error.fix), "muted")))
-            return
-        except OSError as error:
-            self._cost(Text(display_line(f"cannot run it: {error}"), "bad"))
+            self._cost(told(error))
             return
         self.plan = plan
         self._cost(pairs(dry_run_rows(plan)))

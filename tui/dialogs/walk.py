@@ -31,7 +31,6 @@ from ..widgets.bars import KeyBar
 from ..widgets.field import Field
 from ..widgets.lines import narrowed, pairs
 from ..widgets.table import LineTable
-from ..workers import error_text
 from .start import LOOK, CostFirst
 
 OFFERED = {
@@ -86,7 +85,7 @@ class CurateWalk(CostFirst):
     def __init__(self) -> None:
         super().__init__()
         self.model = WalkModel()
-        self._trouble = ""
+        self._trouble: CurateError | None = None
         self._pricing = self._starting = False
         self._looking = False
         self._now = 0
@@ -151,17 +150,17 @@ class CurateWalk(CostFirst):
         if first:
             self.field.value, self.grading.value = self.model.budget, self.model.grading
         if ended is not None and ended.state == "cancelled":
-            self._trouble = f"job {ended.number} was stopped; its answers are kept"
+            self._trouble = UsageError(f"job {ended.number} was stopped; its answers are kept")
         elif ended is not None:
             done = ended.state == "done"
-            self._trouble = "" if done else error_text(UsageError(f"job {ended.number}: {ended.error}", ended.fix))
+            self._trouble = None if done else UsageError(f"job {ended.number}: {ended.error}", ended.fix)
         self._draw()
 
     def failed(self, kind: str, error: CurateError) -> None:
         self._looking = self._looking and kind != "look"
         self._starting = self._starting and kind != "start"
         self.model.deciding = self.model.deciding and kind != "answer"
-        self._trouble = error_text(error)
+        self._trouble = error
         self._draw()
 
     @on(LineTable.Moved)
@@ -210,7 +209,7 @@ class CurateWalk(CostFirst):
     def _typed(self, event: Input.Changed) -> None:
         event.stop()
         if self.model.type_in(self.field.value, self.grading.value):
-            self._trouble = ""
+            self._trouble = None
             self._draw()
 
     @on(Input.Submitted)
@@ -237,12 +236,12 @@ class CurateWalk(CostFirst):
 
     def _line(self) -> JobCommand | None:
         """The command of what comes next; None if there is none, which is then told."""
-        self._trouble = ""
+        self._trouble = None
         try:
             words = self.model.words()
             self.review.permit(words)
         except CurateError as error:
-            self._trouble = error_text(error)
+            self._trouble = error
             self._draw()
             return None
         return JobCommand.of(words)
@@ -257,9 +256,7 @@ class CurateWalk(CostFirst):
             if isinstance(plan, CurationDryRun):
                 self.model.take_plan(plan, typed)
         except CurateError as error:
-            self._trouble = error_text(error)
-        except OSError as error:
-            self._trouble = f"cannot run it: {error}"
+            self._trouble = error
         finally:
             self._pricing = False
         self._draw()
@@ -269,7 +266,7 @@ class CurateWalk(CostFirst):
     def action_answer(self, accept: bool) -> None:
         if self.model.held is None or self.model.deciding:
             return
-        self.model.deciding, self._trouble = True, ""
+        self.model.deciding, self._trouble = True, None
         review, found = self.review, self.model.found
 
         def work() -> CurationReport:
@@ -311,7 +308,7 @@ class CurateWalk(CostFirst):
 
     def action_anew(self) -> None:
         self.model.begin_anew()
-        self._trouble = ""
+        self._trouble = None
         self._draw()
 
     def action_close(self) -> None:

@@ -41,7 +41,7 @@ class KeyHint:
 
 
 MOST_LINES = 5
-"""Lines of a notice."""
+"""Lines of a notice, of which the last part, how something is mended or taken back, is cut last."""
 
 COLOURS = {"information": "accent", "warning": "warn", "error": "bad"}
 """Of notices, by severity."""
@@ -107,7 +107,9 @@ class KeyBar(Widget):
         width = max(1, self.size.width - 2)
         lines = ["  ·  ".join(told)] if told else []
         if lines and cell_len(lines[0]) > width:
-            lines = [part for line in told for part in wrap(line, width)][:MOST_LINES]
+            *before, last = (wrap(line, width) for line in told)
+            lines, room = [*chain(*before)], max(0, MOST_LINES - len(last))
+            lines = [*(lines if len(lines) <= room else [*lines[: room - 1], "…"]), *last][:MOST_LINES]
         self._notice, self._colour = tuple(lines), COLOURS[notice.severity] if notice else ""
         self.styles.height = max(1, len(lines))
         self.refresh()
