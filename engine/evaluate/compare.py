@@ -21,8 +21,8 @@ import numpy as np
 from ..base import contract
 from ..base.arrays import Bools, Float64s
 from ..base.errors import UsageError
-from ..base.progress import Event
 from ..base.packages import VERSION
+from ..base.progress import Event
 from ..grading.metrics import ACCURACY, Metric
 from ..llm.budget import Budget
 from ..llm.client import LLMClient

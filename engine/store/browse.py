@@ -204,7 +204,7 @@ def listed(workspace: Workspace, rows: Int64s, pruned: Int64s, shown: int = SHOW
              WHERE t.row IN {numbers}
             """
         ).fetchall()
-    by_row = {row: Listed(row, *told, row in gone, of) for row, *told, of in read}
+    by_row = {row: Listed(row, key, source, put, out, row in gone, of) for row, key, source, put, out, of in read}
     return [by_row[row] for row in rows.tolist() if row in by_row]
 
 

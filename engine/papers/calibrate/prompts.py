@@ -74,14 +74,15 @@ def round_prompt(
         return _over_demonstrations(case, frame, tuple(scores), tuple(earlier))
     query, task, template, over_steps = case.query, frame.task, frame.template, case.over == "steps"
     marks = [_mark(score) for score in scores] or [""] * len(case.documents)
-    each = [(i, mark, document.text) for i, (document, mark) in enumerate(zip(case.documents, marks, strict=True), 1)]
+    documents = [(mark, document.text) for mark, document in zip(marks, case.documents, strict=True)]
     if over_steps:  # and the cue for the final answer (table 12)
-        steps = [f"{i}. {text}{mark}" for i, mark, text in each]
+        steps = [f"{i}. {text}{mark}" for i, (mark, text) in enumerate(documents, 1)]
         shown = [question_of(template, query, task), *([STEPS_CUE, *steps] if steps else [])]
         user = "\n".join(shown) + _previous(earlier) + f"\nFinal {template.cue or CUE}"
     else:
         question = question_of(template, replace(query, context=""), task) + _previous(earlier)
-        user = cued("\n\n".join([*(f"Document [{i}]{mark}: {text}" for i, mark, text in each), question]), template.cue)
+        shown = [f"Document [{i}]{mark}: {text}" for i, (mark, text) in enumerate(documents, 1)]
+        user = cued("\n\n".join([*shown, question]), template.cue)
     opening = opening_of(template, query, task, CONCLUDE if over_steps else "")
     system = "\n".join([opening, *_scores_explained("step" if over_steps else "document", scores, earlier)])
     return Prompt(
@@ -91,7 +92,7 @@ def round_prompt(
         task.choices(query),
         document_scores=() if over_steps else tuple(scores),
         earlier=tuple(earlier),
-        numbered=over_steps or bool(each),
+        numbered=over_steps or bool(documents),
         one_line=over_steps or task.one_line,
         cue=template.cue,
         form=template.form,
