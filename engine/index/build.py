@@ -589,15 +589,11 @@ def _files(
         known = known_files(workspace, cancel, dropped_files(workspace, plan.drop))
         check_globs(plan.columns, [file.path for file in known])
         return [replace(file, reading=_changed_by(plan, file)) for file in known], []
-    pool = Reading(None, {}, plan.source, plan.validation_fraction, plan.test_fraction, plan.labels)
     wanted: list[tuple[str, Reading]] = []
     unread: dict[str, str] = {}
-    for patterns, reading in (
-        (plan.paths, pool),
-        (plan.validation, Reading("validation", {}, plan.source, 0.0, 0.0, plan.labels)),
-        (plan.test, Reading("test", {}, plan.source, 0.0, 0.0, plan.labels)),
-    ):
-        part = reading.split or "pool"
+    for part, patterns in {"pool": plan.paths, "validation": plan.validation, "test": plan.test}.items():
+        shares = (plan.validation_fraction, plan.test_fraction) if part == "pool" else (0.0, 0.0)
+        reading = Reading(None if part == "pool" else part, {}, plan.source, *shares, plan.labels)
         paths, passed = expand(list(download(workspace.path, patterns, report, cancel, part)))
         queries = {
             str(rows_file(workspace.path, pattern, part)): stored_query(workspace.path, pattern)

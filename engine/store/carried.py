@@ -35,16 +35,17 @@ def carry_over(con: duckdb.DuckDBPyConnection, gone: Int64s, come: Int64s) -> Ca
         lapsed = _carry_outputs(con)
         stay = con.execute(
             f"""
-            WITH before AS (
-                SELECT c.row, max(o.row) AS earlier FROM come JOIN demonstrations c USING (row)
+            WITH is_out AS (
+                SELECT target AS id FROM decisions WHERE scope = 'demonstration' AND batch NOT IN (FROM undone)
+                 GROUP BY target HAVING arg_max(action, seq) = 'prune'),
+                 pairs AS (
+                SELECT c.row, max(o.row) AS before FROM come JOIN demonstrations c USING (row) JOIN is_out USING (id)
                   JOIN demonstrations o ON o.id = c.id AND o.row < c.row GROUP BY c.row),
                  texts AS (
                 SELECT row, id, (input, coalesce(r.output, d.output)) AS said FROM {_TEXTS}
-                 WHERE row IN (SELECT row FROM before) OR row IN (SELECT earlier FROM before))
-            SELECT n.id FROM before b JOIN texts n ON n.row = b.row JOIN texts o ON o.row = b.earlier
-             WHERE n.said <> o.said AND n.row IN (FROM pruned)
-               AND n.id IN (SELECT target FROM decisions WHERE scope = 'demonstration' AND batch NOT IN (FROM undone)
-                             GROUP BY target HAVING arg_max(action, seq) = 'prune') ORDER BY n.id
+                 WHERE row IN (SELECT before FROM pairs UNION ALL SELECT row FROM pairs))
+            SELECT a.id FROM pairs p JOIN texts a ON a.row = p.row JOIN texts b ON b.row = p.before
+             WHERE a.said <> b.said AND a.row IN (FROM pruned) ORDER BY a.id
             """
         ).fetchall()
         lost = number(
