@@ -79,12 +79,12 @@ def _follow(con: duckdb.DuckDBPyConnection) -> None:
                 SELECT target AS id, arg_max(action, seq)
                        FILTER (scope = 'demonstration' AND batch NOT IN (FROM undone)) = 'prune' AS is_out
                   FROM decisions WHERE scope IN ('demonstration', 'output') GROUP BY target),
-             texts AS (
+             texts AS MATERIALIZED (
                 SELECT row, id, retired_at IS NULL AS here, {_WHOLE} AS said FROM {_TEXTS}
                  WHERE (row IN (SELECT row FROM gone) OR row IN (SELECT row FROM come))
                    AND input IN (SELECT input FROM demonstrations SEMI JOIN gone USING (row)
                                    SEMI JOIN decided USING (id))),
-             places AS (
+             places AS MATERIALIZED (
                 SELECT *, row_number() OVER (PARTITION BY said, here ORDER BY coalesce(is_out, false), row) AS place
                   FROM texts t LEFT JOIN decided USING (id)
                  WHERE NOT EXISTS (FROM texts o WHERE o.id = t.id AND o.said = t.said AND o.here <> t.here)),
