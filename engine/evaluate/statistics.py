@@ -75,13 +75,13 @@ def wilson(successes: float, trials: int, level: float = 0.95) -> tuple[float, f
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def alike_interval(value: float, items: int, least: float = 0.0, level: float = 0.95) -> tuple[float, float]:
+def alike_interval(value: float, items: int, least: float = 0.0) -> tuple[float, float]:
     """Interval of the mean of so many ``items`` that all have one ``value`` of those between ``least`` and 1.
 
     Other values were seen in none of them, so their share is at most that of `wilson`, and all of those may be the
     least or 1. Where every outcome is 0 or every one is 1, this is `wilson`'s own interval.
     """
-    _, others = wilson(0, items, level)
+    _, others = wilson(0, items)
     return value - others * (value - least), value + others * (1.0 - value)
 
 

@@ -151,6 +151,18 @@ def test_a_run_that_was_stopped_goes_on_and_pays_nothing_twice(world: Workspace,
     assert steps[0] == steps[1], "where it was stopped decides nothing"
 
 
+class _Killed(BaseException):
+    """What no handler of errors catches."""
+
+
+class _Losing(Gullible):
+    """Loses every third call."""
+
+    def _answer(self, request: Request) -> Result:
+        answer = super()._answer(request)
+        return Failure("malformed", "lost") if len(self.asked) % 3 == 0 else answer
+
+
 class _Wordless(Gullible):
     """Gives no answer to every other prompt, and is paid for it."""
 
@@ -323,17 +335,14 @@ def test_a_plan_names_what_can_be_raced_and_trained(world: Workspace) -> None:
 def test_a_kill_beside_the_decision_makes_it_once(
     world: Workspace, decided: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(BaseException):
-        pass
-
     decide = state.revise
 
     def dies(*what: Any) -> None:
         if decided:
             decide(*what)
-        raise Killed
+        raise _Killed
 
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    with monkeypatch.context() as patch, pytest.raises(_Killed):
         patch.setattr(state, "revise", dies)
         _curation(world, 600).ask(Budget(600))
     llm = Gullible()
@@ -384,12 +393,7 @@ def test_a_source_of_which_no_row_is_near_a_query_does_not_end_the_run(world: Wo
 
 
 def test_a_server_that_loses_calls_ends_nothing(world: Workspace) -> None:
-    class Losing(Gullible):
-        def _answer(self, request: Request) -> Result:
-            answer = super()._answer(request)
-            return Failure("malformed", "lost") if len(self.asked) % 3 == 0 else answer
-
-    done = _curation(world, 300, Losing(), replace(SETTINGS, attempts=1)).ask(Budget(300))
+    done = _curation(world, 300, _Losing(), replace(SETTINGS, attempts=1)).ask(Budget(300))
     assert done.following is None and done.calls <= 300
 
 
@@ -540,9 +544,6 @@ def test_rows_that_repeat_queries_wait_too(world: Workspace) -> None:
 def test_a_kill_beside_the_answer_makes_it_once(
     held: Workspace, decided: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(BaseException):
-        pass
-
     decide = state.revise
 
     def dies(*what: Any, dry_run: bool = False) -> Any:
@@ -550,9 +551,9 @@ def test_a_kill_beside_the_answer_makes_it_once(
             change = decide(*what, dry_run=dry_run)
             if dry_run:
                 return change
-        raise Killed
+        raise _Killed
 
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    with monkeypatch.context() as patch, pytest.raises(_Killed):
         patch.setattr(state, "revise", dies)
         answer(held, SETTINGS, accept=True)
     done = _curation(held, 600, hold=True).ask(Budget(600))
@@ -750,12 +751,7 @@ def test_gains_on_different_queries_are_not_added(world: Workspace) -> None:
 
 
 def test_a_run_in_which_nothing_could_be_decided_locks_nothing(world: Workspace) -> None:
-    class Losing(Gullible):
-        def _answer(self, request: Request) -> Result:
-            answer = super()._answer(request)
-            return Failure("malformed", "lost") if len(self.asked) % 3 == 0 else answer
-
-    done = _curation(world, 100, Losing()).ask(Budget(100))
+    done = _curation(world, 100, _Losing()).ask(Budget(100))
     assert any("nothing is decided" in step.found for step in done.steps)
     assert (done.following, done.before, done.version) == (None, None, "") and not (world.path / FILE).exists()
     assert any("nothing could be decided; run the same command again" in line for line in curation_verdict(done))
@@ -764,14 +760,11 @@ def test_a_run_in_which_nothing_could_be_decided_locks_nothing(world: Workspace)
 def test_a_run_killed_beside_its_own_leak_pruning_is_not_disturbed(
     world: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(BaseException):
-        pass
-
     def dies(*what: Any) -> None:
-        raise Killed
+        raise _Killed
 
     leaking = {fetch(world, active_rows(world)[:1])[0].id: "repeats a query"}
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    with monkeypatch.context() as patch, pytest.raises(_Killed):
         patch.setattr(curation, "prunable", lambda *_: leaking)
         patch.setattr(Curation, "_finish", dies)
         _curation(world, 600).ask(Budget(600))
