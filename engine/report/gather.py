@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from ..base.code import program_in
@@ -99,15 +100,24 @@ def reproduction(
         splits: Mapping[str, int] = dict(
             con.execute("SELECT split, count(*) FROM demonstrations WHERE retired_at IS NULL GROUP BY split").fetchall()
         )
-    readings = [(path, json.loads(reading)) for path, reading, *_ in files]
+    readings = [(_typed(workspace.path.parent, path), json.loads(reading)) for path, reading, *_ in files]
     lines = tuple(
         FileLine(path, reading["split"] or "pool", rows, digest)
-        for (path, reading), (*_, rows, digest) in zip(readings, files, strict=True)
+        for (_, reading), (path, _, rows, digest) in zip(readings, files, strict=True)
     )
     parts = parts_of_curations(done)
     steps = tuple(_step(workspace, run, parts.get(run.run), splits, base_url) for run in done)
     decisions = tuple(_decision(entry) for entry in history)
     return Reproduction(_index(readings), steps, decisions, lines, content_hash(workspace), _versions())
+
+
+def _typed(home: Path, path: str) -> str:
+    """A file that a workspace in the folder ``home`` knows as ``path``, for a command that is given here."""
+    if "://" in path:
+        return path
+    file, here = home / path, Path.cwd()
+    name = str(file.relative_to(here) if file.is_relative_to(here) else file)
+    return f"./{name}" if name.startswith("-") else name  # it would be an option
 
 
 def _index(readings: Sequence[tuple[str, Mapping[str, Any]]]) -> str:

@@ -378,18 +378,20 @@ def test_files_of_other_columns_sources_and_labels_are_read_again_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("a.jsonl").write_text('{"input": "first", "output": "yes"}\n{"input": "second", "output": "no"}\n')
+    Path("-a.jsonl").write_text('{"input": "first", "output": "yes"}\n{"input": "second", "output": "no"}\n')
     Path("b.csv").write_text("message,tag\nthird one,yes\n")
     Path("c.csv").write_text("input,label\nfourth one,1\n")
     Path("t.csv").write_text("question,output\nfifth,yes\n")
-    run("index", "a.jsonl", "b.csv", "--map", "b.csv::input=message", "--map", "b.csv::output=tag", "--test", "t.csv",
-        "--map", "t.csv::input=question", "--no-encode", "-w", "w")  # fmt: skip
+    run("index", "./-a.jsonl", "b.csv", "--map", "b.csv::input=message", "--map", "b.csv::output=tag",
+        "--test", "t.csv", "--map", "t.csv::input=question", "--no-encode", "-w", "w")  # fmt: skip
     run("index", "c.csv", "--source", "the third", "--labels", "no,yes", "--no-encode", "-w", "w")
     again = gather(Workspace.open(Path("w")), SETTINGS).reproduction.index
     for command in again.split(" && "):
         run(*shlex.split(command)[1:], "--no-encode", "-w", "v")
     rows, read = (_content(Workspace.open(Path(name))) for name in "wv")
     assert rows == read and again.count("icl-curate index") == 2
+    monkeypatch.chdir("v")
+    assert f" {tmp_path / '-a.jsonl'} " in gather(Workspace.open(tmp_path / "w"), SETTINGS).reproduction.index
 
 
 def _content(workspace: Workspace) -> list[tuple[Any, ...]]:
