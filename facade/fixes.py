@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.base.errors import CurateError
+from ..engine.base.files import fault
 from ..render.suggested import completed, suggesting
 from .shown import Shown
 
@@ -31,8 +32,8 @@ COMMAND = re.compile(r"\b(?:icl-curate|pip install|python) ")
 
 
 def told_in_python(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method of a pool, whose errors say what to give in Python, and which suggests commands for the workspace that
-    it is of or is given."""
+    """The method of a pool, whose errors, those of the system included, say what to give in Python, and which suggests
+    commands for the workspace that it is of or is given."""
     names = [*signature(method).parameters]
 
     @wraps(method)
@@ -40,10 +41,15 @@ def told_in_python(method: Callable[..., Any]) -> Callable[..., Any]:
         given = dict(zip(names, args, strict=False)) | kwargs
         try:
             result = method(*args, **kwargs)
-        except CurateError as error:
+        except (CurateError, OSError) as error:
+            told = error if isinstance(error, CurateError) else fault(error)
+            if told is None:
+                raise
             own = getattr(getattr(given.get("self"), "workspace", None), "path", None)
-            _tell(error, given.get("workspace", own))
-            raise
+            _tell(told, given.get("workspace", own))
+            if told is error:
+                raise
+            raise told from error
         if isinstance(result, Shown):
             result.workspace = other_workspace(given["self"].workspace.path)
         return result

@@ -67,6 +67,9 @@ def test_commands_are_for_the_workspace_of_the_pool(pool: Pool, capsys: pytest.C
     with pytest.raises(NoWorkspaceError) as missing:
         Pool("nothing")
     assert missing.value.fix == "icl-curate index -w nothing POOL.jsonl"
+    with pytest.raises(CurateError, match="file name too long") as long:
+        pool.export(f"{'x' * 300}.jsonl")
+    assert long.value.fix == "use a shorter name"
     Path("pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     Pool.index("pool.jsonl", "my pool", encode=False)
     Path("pool.jsonl").unlink()
