@@ -266,9 +266,9 @@ class Chosen:
     def all(self) -> Int64s:
         return np.concatenate(list(self.rows.values()))
 
-    def fetch(self, workspace: Workspace, split: Split, start: int, most: int = BATCH) -> list[Demonstration]:
-        """A batch of rows from ``start`` on."""
-        some = self.rows[split][start : start + most]
+    def fetch(self, workspace: Workspace, split: Split, start: int, most: int = 0) -> list[Demonstration]:
+        """A batch of rows from ``start`` on, or at most so many."""
+        some = self.rows[split][start : start + (most or BATCH)]
         return self.saved.fetch(workspace, some) if self.saved and split == "pool" else fetch(workspace, some)
 
 

@@ -539,6 +539,13 @@ def test_what_has_no_name_is_no_target(store: Workspace, format: str) -> None:
         export(store, ExportPlan(out=Path(), format=format, force=True))
 
 
+def test_the_first_record_of_a_version_is_its_own(store: Workspace, tmp_path: Path) -> None:
+    save_version(store, "before")
+    decide(store, "prune", "demonstration", ["a"])
+    first = corpus.first_record(store, ExportPlan(out=tmp_path / "out.jsonl", version="before"))
+    assert json.loads(first)["id"] == "a"
+
+
 def test_the_name_of_a_file_may_be_any_bytes(store: Workspace, tmp_path: Path) -> None:
     out = tmp_path / os.fsdecode(b"\xff.jsonl")
     done = export(store, ExportPlan(out=out))
