@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -98,36 +99,25 @@ class Curve(Widget):
         width, height, drawn = self.size.width - self._margin, self._rows, self._drawn
         if not drawn.points or width < 4 or height < 2:
             return Text()
-        points = [self._place(point) for point in drawn.points]
-        dots, labels, bars = levels(points, width, height), self._labels(height), self._bars(points, width)
-        mark, star = points[self.at], drawn.star
-        steps = {
-            (x // 2, y // 4): self._is_below(i)
-            for i, (x, y) in enumerate(points)
-            if self._is_below(i) or _sparse(points, width)
-        }
-        level = None if drawn.level is None else self._row(drawn.level) // 4
-        lines = []
-        for row in range(height):
-            line = Text(labels.get(row, "").rjust(self._margin - 1) + " ", "muted")
-            for column in range(width):
-                code = dots[row][column]
-                here = (column, row)
-                if here == (mark[0] // 2, mark[1] // 4):
-                    line.append("●", "accent")
-                elif star is not None and here == (points[star][0] // 2, points[star][1] // 4):
-                    line.append("◆", "good")
-                elif here in steps:
-                    line.append("▾" if steps[here] else "•", "muted" if steps[here] else "primary")
-                elif code:
-                    line.append(chr(0x2800 + code), "primary")
-                elif here in bars:
-                    line.append("╎", bars[here])
-                elif row == level:
-                    line.append("┈", "muted")
-                else:
-                    line.append(" ")
-            lines.append(line)
+        points, labels = [self._place(point) for point in drawn.points], self._labels(height)
+        cells = dict[tuple[int, int], tuple[str, str]]()  # what is drawn later lies above
+        if drawn.level is not None:
+            cells |= {(column, self._row(drawn.level) // 4): ("┈", "muted") for column in range(width)}
+        cells |= {here: ("╎", style) for here, style in self._bars(points, width).items()}
+        cells |= {here: (chr(0x2800 + code), "primary") for here, code in levels(points).items()}
+        for i, (x, y) in enumerate(points):
+            if self._is_below(i) or _sparse(points, width):
+                cells[x // 2, y // 4] = ("▾", "muted") if self._is_below(i) else ("•", "primary")
+        for at, sign in ((drawn.star, ("◆", "good")), (self.at, ("●", "accent"))):
+            if at is not None:
+                cells[points[at][0] // 2, points[at][1] // 4] = sign
+        lines = [
+            Text.assemble(
+                (labels.get(row, "").rjust(self._margin - 1) + " ", "muted"),
+                *(cells.get((column, row), " ") for column in range(width)),
+            )
+            for row in range(height)
+        ]
         lines.append(self._axis(width, [x // 2 for x, _ in points]))
         if self._named:
             lines = [Text(drawn.y[: self.size.width], "muted"), *lines, self._x_name(width)]
@@ -200,12 +190,12 @@ def _sparse(points: Sequence[tuple[int, int]], width: int) -> bool:
     return len(points) * 3 <= width
 
 
-def levels(points: Sequence[tuple[int, int]], width: int, height: int) -> list[list[int]]:
-    """Braille codes (height, width) of a step function: each point's value holds from the point before it on."""
-    cells = [[0] * width for _ in range(height)]
+def levels(points: Sequence[tuple[int, int]]) -> Mapping[tuple[int, int], int]:
+    """Braille codes, by column and row, of a step function: each point's value holds from the point before it on."""
+    cells = Counter[tuple[int, int]]()
     for (last, _), (x, y) in pairwise((points[0], *points)):
         for column in range(min(last + 1, x), x + 1):
-            cells[y // 4][column // 2] |= _DOTS[y % 4][column % 2]
+            cells[column // 2, y // 4] |= _DOTS[y % 4][column % 2]
     return cells
 
 
