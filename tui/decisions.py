@@ -35,15 +35,12 @@ Targets = Sequence[str] | Callable[["Workspace"], Sequence[str] | Mapping[str, s
 """Ids or names, or a function that looks them up when it is the decision's turn, in a thread, with the reason for each
 if it returns a mapping: so decisions keep the order of the keys."""
 
-Outputs = Mapping[str, str] | Callable[["Workspace"], Mapping[str, str]]
-"""New outputs by id, or a function that looks the ids up."""
-
 
 class DecisionQueue(App[None], BackgroundWork):
     """The app's interface to `store.decisions`. A decision waits until earlier ones are answered and written, so that
     ``x`` and then ``u`` never change order."""
 
-    latest: tuple[str, str] | None = None
+    latest: tuple[Any, str] | None = None
     """The last decision on rows, and the output that it gave them: it can be repeated."""
 
     deciding = False
@@ -85,13 +82,22 @@ class DecisionQueue(App[None], BackgroundWork):
 
         self._decide(carry_out, is_asked, then)
 
-    def relabel(self, outputs: Outputs, reason: Sequence[str], then: Then = None, more: str = "") -> None:
-        """Correct outputs, by id of the demonstration, like `decide`; ``reason`` has one for each. ``more`` is told in
-        the question."""
+    def decide_rows(
+        self, verb: Verb, rows: Sequence[int], reason: str | Sequence[str] = "", then: Then = None
+    ) -> None:  # fmt: skip
+        """The same on demonstrations by their rows; it fails if one is no longer in its file as it is shown."""
+        from ..engine.store.decisions import ids_in_pool  # after the first paint
+
+        self.decide(verb, "demonstration", lambda workspace: ids_in_pool(workspace, rows), reason, then)
+
+    def relabel(
+        self, outputs: Mapping[int, str], reason: str | Sequence[str], then: Then = None, more: str = ""
+    ) -> None:  # fmt: skip
+        """Correct outputs, by row, like `decide_rows`. ``more`` is told in the question."""
 
         def carry_out(store: Any, workspace: Workspace, dry_run: bool) -> Any:
-            wanted = outputs(workspace) if callable(outputs) else outputs
-            return store.relabel(workspace, wanted, reason, dry_run=dry_run)
+            ids = store.ids_in_pool(workspace, list(outputs))
+            return store.relabel(workspace, dict(zip(ids, outputs.values(), strict=True)), reason, dry_run=dry_run)
 
         self._decide(carry_out, is_asked, then, lambda: more)
 

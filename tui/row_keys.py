@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ..engine.base.arrays import Int64s
 from ..engine.base.errors import UsageError, counted
 from ..engine.pool.records import Demonstration
-from ..engine.store.decisions import ids_in_pool
 from ..engine.store.demonstrations import active_labels, fetch
 from ..engine.store.workspace import Workspace
 from ..render.columns import LineColumn
@@ -61,8 +60,7 @@ class RowKeys(BackgroundWork):
 
     def action_prune_row(self) -> None:
         if (row := self._target()) is not None:
-            ids = lambda workspace: ids_in_pool(workspace, [row.row])  # noqa: E731
-            self.review.decide("prune", "demonstration", ids, row.reason, self.row_decided)
+            self.review.decide_rows("prune", [row.row], row.reason, self.row_decided)
 
     def action_relabel_row(self) -> None:
         if (row := self._target()) is not None:
@@ -88,10 +86,9 @@ def again(app: ReviewApp) -> None:
     if isinstance(focused, LineTable):
         focused.cursor += 1
     if verb == "relabel":
-        app.relabel(lambda workspace: dict.fromkeys(ids_in_pool(workspace, [row.row]), output), [row.reason])
+        app.relabel({row.row: output}, row.reason)
     else:
-        ids = lambda workspace: ids_in_pool(workspace, [row.row])  # noqa: E731
-        app.decide(verb, "demonstration", ids, row.reason)  # type: ignore[arg-type]
+        app.decide_rows(verb, [row.row], row.reason)
 
 
 class MarkKeys(BackgroundWork):
@@ -153,8 +150,7 @@ def relabel_row(node: BackgroundWork, row: PoolRow, then: Callable[[], None] | N
 
     def relabel(output: str) -> None:
         if output:
-            outputs = lambda workspace: dict.fromkeys(ids_in_pool(workspace, [row.row]), output)  # noqa: E731
-            review.relabel(outputs, [row.reason], then)
+            review.relabel({row.row: output}, row.reason, then)
         else:
             node.app.notify("an output may not be empty: nothing was changed, x prunes the row", severity="warning")
 
@@ -173,7 +169,7 @@ def relabel_rows(node: BackgroundWork, rows: Int64s, reason: str, then: Callable
         return Offer([Option(name, f"{count:,}") for name, count in names.items()])
 
     def relabel(output: str) -> None:
-        review.relabel(lambda workspace: dict.fromkeys(ids_in_pool(workspace, rows.tolist()), output), reason, then)
+        review.relabel(dict.fromkeys(rows.tolist(), output), reason, then)
 
     node.ask(Pick(f"Correct label of {counted(len(rows), 'demonstration')}", more=labels, does="Correct"), relabel)
 

@@ -19,7 +19,6 @@ from ....engine.checks.browse import FoundRows, RowSet
 from ....engine.pool.records import SPLITS
 from ....engine.store.browse import Listed, listed, tally
 from ....engine.store.decisions import Action as Verb
-from ....engine.store.decisions import ids_in_pool
 from ....engine.store.workspace import Workspace
 from ...actions import Action
 from ...dialogs.dialog import Offer, Option, Pick
@@ -307,8 +306,7 @@ class DemosTab(Tab, MarkKeys):
 
     def action_decide(self, verb: Verb) -> None:
         if len(rows := self._targets("pruned")):
-            ids = lambda workspace: ids_in_pool(workspace, rows.tolist())  # noqa: E731
-            self.review.decide(verb, "demonstration", ids, self.model.reason, partial(self._clear, rows))
+            self.review.decide_rows(verb, rows.tolist(), self.model.reason, partial(self._clear, rows))
 
     def _targets(self, what: str) -> Int64s:
         """The rows of a decision, by which they are ``what``; none if they are not the pool's."""

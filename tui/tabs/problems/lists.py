@@ -16,7 +16,6 @@ from ....engine.base.errors import CurateError
 from ....engine.index.results import Skipped, SkippedReason, as_in_file, skipped_records
 from ....engine.pool.display import display_line, display_text
 from ....engine.store.browse import GroupKind
-from ....engine.store.decisions import ids_in_pool
 from ....render.pool import NOT_COMPARED
 from ...actions import Action
 from ...row_keys import PoolTable, RowTable
@@ -216,8 +215,7 @@ class GroupsList(Levels):
         alone = self.rows.cursor if self.rows.has_focus else None
         rows = self.model.restored(group, alone) if group else []
         if rows:
-            ids = lambda workspace: ids_in_pool(workspace, rows)  # noqa: E731
-            self.review.decide("restore", "demonstration", ids, f"in review, {self.KIND}")
+            self.review.decide_rows("restore", rows, f"in review, {self.KIND}")
         elif group:
             self.app.notify("no pruned row here")
 

@@ -19,7 +19,6 @@ from ....engine.checks.corrections import corrections, others, reasons
 from ....engine.checks.suspects import PoolSuspects, Suspect, SuspectsState, find_suspects, pool_state
 from ....engine.store.browse import Listed, holding, listed
 from ....engine.store.decisions import Action as Verb
-from ....engine.store.decisions import ids_in_pool
 from ...actions import Action
 from ...dialogs.dialog import Offer, Option, Pick
 from ...model import PoolRow
@@ -263,7 +262,7 @@ class SuspectsList(ProblemList, MarkKeys):
         def taken(outputs: Mapping[str, str]) -> None:
             chosen = [_pool_row(by_id[name]) for name in outputs]
             rows, why = [row.row for row in chosen], [row.reason for row in chosen]
-            new = lambda workspace: dict(zip(ids_in_pool(workspace, rows), outputs.values(), strict=True))  # noqa: E731
+            new = dict(zip(rows, outputs.values(), strict=True))
             self.review.relabel(new, why, partial(self._decided, rows), others(targets, outputs))
 
         seen = self.model.seen.demonstration if self.model.seen else None
@@ -277,8 +276,7 @@ class SuspectsList(ProblemList, MarkKeys):
             self.action_mark()
         if targets := self.model.targets(self.table.cursor):
             rows = [target.row for target in targets]
-            ids = lambda workspace: ids_in_pool(workspace, rows)  # noqa: E731
-            self.review.decide(verb, "demonstration", ids, reasons(verb, targets), partial(self._decided, rows))
+            self.review.decide_rows(verb, rows, reasons(verb, targets), partial(self._decided, rows))
 
     def _decided(self, rows: Sequence[int]) -> None:
         """They leave the list at once: the next key is meant for the row after them."""
