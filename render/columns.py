@@ -34,7 +34,7 @@ class LineColumn:
     rank: int = 0
     grow: int = 0
     most: int = 1 << 20
-    sortable: bool = True
+    sortable: bool = False
     cut: Cut = "end"
     picture: bool = False
 

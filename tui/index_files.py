@@ -12,12 +12,12 @@ from ..render.files import amount, columns_of
 from .widgets.lines import Line
 
 COLUMNS = (
-    LineColumn("file", "file", 16, grow=3, most=44, cut="middle", sortable=False),
-    LineColumn("use", "use for", 10, sortable=False),
-    LineColumn("rows", "rows", 12, right=True, sortable=False),
-    LineColumn("input", "input", 12, grow=2, most=26, cut="middle", sortable=False),
-    LineColumn("output", "output", 12, grow=2, most=26, cut="middle", sortable=False),
-    LineColumn("doubt", "what is doubtful", 28, grow=4, rank=1, sortable=False, picture=True),
+    LineColumn("file", "file", 16, grow=3, most=44, cut="middle"),
+    LineColumn("use", "use for", 10),
+    LineColumn("rows", "rows", 12, right=True),
+    LineColumn("input", "input", 12, grow=2, most=26, cut="middle"),
+    LineColumn("output", "output", 12, grow=2, most=26, cut="middle"),
+    LineColumn("doubt", "what is doubtful", 28, grow=4, rank=1, picture=True),
 )
 """Of the form; what is doubtful stands below the list as well."""
 

@@ -121,12 +121,12 @@ CURVES = {"loss": "loss", "held_out_loss": "held-out", "sigma": "σ", "shots": "
 STYLES = {"queued": "muted", "running": "accent", "done": "good", "failed": "bad", "cancelled": "warn"}
 
 COLUMNS = (
-    LineColumn("number", "#", 4, right=True, sortable=False),
-    LineColumn("state", "state", 9, sortable=False),
-    LineColumn("outcome", "", 26, grow=3, most=60, sortable=False),
-    LineColumn("took", "took", 7, right=True, rank=1, sortable=False),
-    LineColumn("left", "left", 7, right=True, rank=2, sortable=False),
-    LineColumn("command", "command", 16, grow=5, rank=3, sortable=False),
+    LineColumn("number", "#", 4, right=True),
+    LineColumn("state", "state", 9),
+    LineColumn("outcome", "", 26, grow=3, most=60),
+    LineColumn("took", "took", 7, right=True, rank=1),
+    LineColumn("left", "left", 7, right=True, rank=2),
+    LineColumn("command", "command", 16, grow=5, rank=3),
 )
 
 

@@ -247,11 +247,11 @@ SIGNS: dict[Sign, tuple[str, str]] = {
 }
 
 COLUMNS = (
-    LineColumn("step", "step", 28, grow=8, most=60, sortable=False),
-    LineColumn("calls", "calls", 12, right=True, rank=2, sortable=False),
-    LineColumn("gain", "gain", 7, sortable=False),
-    LineColumn("interval", "95 %", 16, rank=1, sortable=False),
-    LineColumn("told", "found, or the same by hand", 16, grow=2, rank=3, sortable=False),
+    LineColumn("step", "step", 28, grow=8, most=60),
+    LineColumn("calls", "calls", 12, right=True, rank=2),
+    LineColumn("gain", "gain", 7),
+    LineColumn("interval", "95 %", 16, rank=1),
+    LineColumn("told", "found, or the same by hand", 16, grow=2, rank=3),
 )
 
 

@@ -205,8 +205,8 @@ class Pick(Dialog[Any], BackgroundWork):
         whole = 1 << 20
         room = whole if label + note < ROOM else note  # of short lines, the notes stand at the right edge
         columns = [
-            LineColumn("label", "", min(label, LABEL), grow=2, most=label if note else whole, sortable=False, cut=cut),
-            LineColumn("note", "", min(note, NOTE), right=True, grow=1, most=room, sortable=False),
+            LineColumn("label", "", min(label, LABEL), grow=2, most=label if note else whole, cut=cut),
+            LineColumn("note", "", min(note, NOTE), right=True, grow=1, most=room),
         ]
         table.arrange_columns(columns if note else columns[:1])
         table.styles.height = len(offer.options) or 2

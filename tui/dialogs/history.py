@@ -27,26 +27,26 @@ MOST = 500
 """Decisions that are listed, and rows of one."""
 
 DECISIONS = (
-    LineColumn("batch", "#", 4, right=True, sortable=False),
-    LineColumn("when", "when", 12, rank=3, sortable=False),
-    LineColumn("did", "did", 8, grow=1, most=18, sortable=False),
-    LineColumn("rows", "rows", 6, right=True, rank=1, sortable=False),
-    LineColumn("what", "what", 20, grow=4, sortable=False),
-    LineColumn("reason", "why", 12, grow=2, rank=2, sortable=False),
-    LineColumn("who", "who", 8, rank=4, sortable=False),
+    LineColumn("batch", "#", 4, right=True),
+    LineColumn("when", "when", 12, rank=3),
+    LineColumn("did", "did", 8, grow=1, most=18),
+    LineColumn("rows", "rows", 6, right=True, rank=1),
+    LineColumn("what", "what", 20, grow=4),
+    LineColumn("reason", "why", 12, grow=2, rank=2),
+    LineColumn("who", "who", 8, rank=4),
 )
 ROWS = (
-    LineColumn("id", "id", 10, rank=2, grow=1, most=16, cut="start", sortable=False),
-    LineColumn("source", "source", 10, rank=1, grow=1, most=18, cut="middle", sortable=False),
-    LineColumn("before", "output", 12, grow=3, most=28, cut="middle", sortable=False),
-    LineColumn("after", "→", 12, grow=3, most=28, cut="middle", sortable=False),
-    LineColumn("input", "input", 16, grow=6, sortable=False),
+    LineColumn("id", "id", 10, rank=2, grow=1, most=16, cut="start"),
+    LineColumn("source", "source", 10, rank=1, grow=1, most=18, cut="middle"),
+    LineColumn("before", "output", 12, grow=3, most=28, cut="middle"),
+    LineColumn("after", "→", 12, grow=3, most=28, cut="middle"),
+    LineColumn("input", "input", 16, grow=6),
 )
 
 
 NOTICES = (
-    LineColumn("when", "when", 8, sortable=False),
-    LineColumn("told", "notices of this session, latest first", 20, grow=1, most=1 << 20, sortable=False),
+    LineColumn("when", "when", 8),
+    LineColumn("told", "notices of this session, latest first", 20, grow=1, most=1 << 20),
 )
 
 

@@ -353,25 +353,25 @@ class CalibrateModel(TabModel):
 
 
 QUEUE = (
-    LineColumn("query", "query", 16, grow=3, sortable=False),
-    LineColumn("answer", "final", 10, grow=1, most=20, rank=1, sortable=False),
-    LineColumn("unsure", "unsure", 6, right=True, rank=2, sortable=False),
+    LineColumn("query", "query", 16, grow=3),
+    LineColumn("answer", "final", 10, grow=1, most=20, rank=1),
+    LineColumn("unsure", "unsure", 6, right=True, rank=2),
 )
 DOCUMENTS = (
-    LineColumn("id", "", 6, most=16, grow=1, sortable=False, cut="start"),
-    LineColumn("score", "score", 5, right=True, sortable=False),
-    LineColumn("bar", "trusted", 8, rank=2, sortable=False, picture=True),
-    LineColumn("alone", "answer from it alone", 12, grow=2, most=28, sortable=False),
-    LineColumn("relevant", "", 8, rank=1, sortable=False),
-    LineColumn("text", "document", 16, grow=6, rank=3, sortable=False),
+    LineColumn("id", "", 6, most=16, grow=1, cut="start"),
+    LineColumn("score", "score", 5, right=True),
+    LineColumn("bar", "trusted", 8, rank=2, picture=True),
+    LineColumn("alone", "answer from it alone", 12, grow=2, most=28),
+    LineColumn("relevant", "", 8, rank=1),
+    LineColumn("text", "document", 16, grow=6, rank=3),
 )
 ROUNDS = (
-    LineColumn("round", "round", 5, right=True, sortable=False),
-    LineColumn("score", "score", 5, right=True, sortable=False),
-    LineColumn("bar", "sure", 8, rank=2, sortable=False, picture=True),
-    LineColumn("uncertainty", "unsure", 6, right=True, rank=1, sortable=False),
-    LineColumn("answer", "answer", 16, grow=4, most=48, sortable=False),
-    LineColumn("state", "", 5, sortable=False),
+    LineColumn("round", "round", 5, right=True),
+    LineColumn("score", "score", 5, right=True),
+    LineColumn("bar", "sure", 8, rank=2, picture=True),
+    LineColumn("uncertainty", "unsure", 6, right=True, rank=1),
+    LineColumn("answer", "answer", 16, grow=4, most=48),
+    LineColumn("state", "", 5),
 )
 
 

@@ -253,15 +253,15 @@ class DemosModel(TabModel, MarkedRows):
 
 def columns_for(asked: DemosQuery) -> list[LineColumn]:
     flips = [
-        LineColumn("effect", "effect", 7, right=True),
-        LineColumn("flips", "flips", 6, right=True, rank=1, sortable=False),
+        LineColumn("effect", "effect", 7, right=True, sortable=True),
+        LineColumn("flips", "flips", 6, right=True, rank=1),
     ]
     return [
-        LineColumn("id", "id", 10, rank=4, grow=1, most=16, cut="start"),
-        LineColumn("source", "source", 10, rank=3, grow=1, most=18, cut="middle"),
+        LineColumn("id", "id", 10, rank=4, grow=1, most=16, cut="start", sortable=True),
+        LineColumn("source", "source", 10, rank=3, grow=1, most=18, cut="middle", sortable=True),
         *(flips if asked.by_ledger else []),
-        LineColumn("input", "input", 20, grow=6),
-        LineColumn("output", "output", 10, grow=2, most=32),
+        LineColumn("input", "input", 20, grow=6, sortable=True),
+        LineColumn("output", "output", 10, grow=2, most=32, sortable=True),
     ]
 
 

@@ -221,30 +221,30 @@ class EvaluateModel(SortedModel):
 
 
 RUN_COLUMNS = (
-    LineColumn("run", "run", 5, right=True, sortable=False),
-    LineColumn("when", "when", 16, rank=3, sortable=False),
-    LineColumn("split", "split", 10, rank=2, sortable=False),
-    LineColumn("queries", "queries", 7, right=True, rank=4, sortable=False),
-    LineColumn("k", "k", 3, right=True, rank=1, sortable=False),
-    LineColumn("llm", "LLM", 10, grow=2, most=40, rank=2, sortable=False),
-    LineColumn("best", "best", 18, grow=1, most=30, sortable=False),
-    LineColumn("methods", "methods", 20, grow=3, rank=5, sortable=False),
+    LineColumn("run", "run", 5, right=True),
+    LineColumn("when", "when", 16, rank=3),
+    LineColumn("split", "split", 10, rank=2),
+    LineColumn("queries", "queries", 7, right=True, rank=4),
+    LineColumn("k", "k", 3, right=True, rank=1),
+    LineColumn("llm", "LLM", 10, grow=2, most=40, rank=2),
+    LineColumn("best", "best", 18, grow=1, most=30),
+    LineColumn("methods", "methods", 20, grow=3, rank=5),
 )
 
 
 def query_columns(method: str, other: str | None) -> list[LineColumn]:
     """Columns of the queries under a method and, if there is one, another."""
     return [
-        LineColumn("mark", "", 4, sortable=False),
-        LineColumn("query", "query", 16, grow=4, sortable=False),
-        LineColumn("wanted", "wanted", 12, grow=1, most=30, sortable=False),
-        LineColumn("answer", display_line(method), 12, grow=1, most=30, sortable=False),
+        LineColumn("mark", "", 4),
+        LineColumn("query", "query", 16, grow=4),
+        LineColumn("wanted", "wanted", 12, grow=1, most=30),
+        LineColumn("answer", display_line(method), 12, grow=1, most=30),
         LineColumn(
-            "other", display_line(other or ""), 12, grow=1, most=30, rank=1 if other else 9, sortable=False,
+            "other", display_line(other or ""), 12, grow=1, most=30, rank=1 if other else 9,
             picture=not other,
         ),
-        LineColumn("unsure", "unsure", 6, right=True, rank=3, sortable=False),
-        LineColumn("id", "id", 8, grow=1, most=24, rank=2, sortable=False),
+        LineColumn("unsure", "unsure", 6, right=True, rank=3),
+        LineColumn("id", "id", 8, grow=1, most=24, rank=2),
     ]  # fmt: skip
 
 
@@ -301,8 +301,8 @@ def method_columns(
 ) -> list[tuple[LineColumn, Callable[[str, MethodFigures], Any]]]:
     """Columns and their values for a method; columns without values are left out."""
     widest = max((len(display_line(name)) for name, _ in rows), default=6)
-    name = LineColumn("method", "method", min(widest, 12), grow=1, most=max(widest, 12))
-    score = LineColumn("accuracy", metric, len(metric) + 1, right=True)
+    name = LineColumn("method", "method", min(widest, 12), grow=1, most=max(widest, 12), sortable=True)
+    score = LineColumn("accuracy", metric, len(metric) + 1, right=True, sortable=True)
     bad: list[tuple[str, str, Callable[[str, MethodFigures], Any]]] = [
         ("unusable", "unusable", lambda name, row: _bad(row.outcomes.unusable if row.outcomes else 0)),
         ("refused", "refused", lambda name, row: _bad(row.outcomes.refused if row.outcomes else 0)),
@@ -313,27 +313,30 @@ def method_columns(
     every: list[tuple[LineColumn, Callable[[str, MethodFigures], Any]]] = [
         (name, lambda name, row: name),
         (score, lambda name, row: row.accuracy),
-        (LineColumn("ci", "95 %", 11, rank=1, sortable=False), lambda name, row: interval(row.ci95)),
+        (LineColumn("ci", "95 %", 11, rank=1), lambda name, row: interval(row.ci95)),
         (
-            LineColumn("bounds", "bounds", 11, rank=1, sortable=False),
+            LineColumn("bounds", "bounds", 11, rank=1),
             lambda name, row: interval(row.outcomes.bounds) if row.outcomes and row.outcomes.missing else None,
         ),
-        (LineColumn("f1", "F1", 5, right=True, rank=3, sortable=False), lambda name, row: row.f1),
-        (LineColumn("easy", "easy", 5, right=True, rank=1), lambda name, row: row.easy),
-        (LineColumn("hard", "hard", 5, right=True, rank=1), lambda name, row: row.hard),
-        (LineColumn("versus", "against best", 15, rank=2, sortable=False), lambda name, row: _versus(row.versus, gap)),
-        (LineColumn("p", "p", 6, right=True, rank=2, sortable=False), lambda name, row: _versus(row.versus, p_value)),
+        (LineColumn("f1", "F1", 5, right=True, rank=3), lambda name, row: row.f1),
+        (LineColumn("easy", "easy", 5, right=True, rank=1, sortable=True), lambda name, row: row.easy),
+        (LineColumn("hard", "hard", 5, right=True, rank=1, sortable=True), lambda name, row: row.hard),
+        (LineColumn("versus", "against best", 15, rank=2), lambda name, row: _versus(row.versus, gap)),
+        (LineColumn("p", "p", 6, right=True, rank=2), lambda name, row: _versus(row.versus, p_value)),
         (
-            LineColumn("shots", "shots", 6, right=True, rank=4),
+            LineColumn("shots", "shots", 6, right=True, rank=4, sortable=True),
             lambda name, row: f"{row.shots:.1f}" if row.shots % 1 else f"{row.shots:.0f}",
         ),
-        (LineColumn("seeds", "seeds", 5, right=True, rank=6, sortable=False), lambda name, row: row.seeds),
+        (LineColumn("seeds", "seeds", 5, right=True, rank=6), lambda name, row: row.seeds),
         (
-            LineColumn("std", "std", 5, right=True, rank=6, sortable=False),
+            LineColumn("std", "std", 5, right=True, rank=6),
             lambda name, row: row.std if row.seeds > 1 else "",
         ),
-        *((LineColumn(name, title, 8, right=True, rank=5, sortable=False), value) for name, title, value in bad),
-        (LineColumn("tokens", "tokens read", 12, right=True, rank=7), lambda name, row: row.usage.tokens_in),
+        *((LineColumn(name, title, 8, right=True, rank=5), value) for name, title, value in bad),
+        (
+            LineColumn("tokens", "tokens read", 12, right=True, rank=7, sortable=True),
+            lambda name, row: row.usage.tokens_in,
+        ),
     ]
     return [(column, value) for column, value in every if any(value(*item) not in ("", None) for item in rows)]
 

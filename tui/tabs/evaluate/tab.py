@@ -49,12 +49,12 @@ from .model import (
 )
 
 SHOTS = (
-    LineColumn("place", "", 2, right=True, sortable=False),
-    LineColumn("id", "id", 8, rank=4, grow=1, most=20, cut="start", sortable=False),
-    LineColumn("source", "source", 8, rank=3, grow=1, most=20, cut="middle", sortable=False),
-    LineColumn("input", "input", 16, grow=6, sortable=False),
-    LineColumn("output", "output", 10, grow=2, most=32, sortable=False),
-    LineColumn("state", "", 6, rank=1, sortable=False),
+    LineColumn("place", "", 2, right=True),
+    LineColumn("id", "id", 8, rank=4, grow=1, most=20, cut="start"),
+    LineColumn("source", "source", 8, rank=3, grow=1, most=20, cut="middle"),
+    LineColumn("input", "input", 16, grow=6),
+    LineColumn("output", "output", 10, grow=2, most=32),
+    LineColumn("state", "", 6, rank=1),
 )
 
 

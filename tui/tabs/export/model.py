@@ -148,10 +148,10 @@ class ExportModel(TabModel):
 
 
 COLUMNS = (
-    LineColumn("format", "format", 11, sortable=False),
-    LineColumn("file", "file", 18, sortable=False),
-    LineColumn("rows", "rows", 7, right=True, sortable=False),
-    LineColumn("for", "for", 20, grow=1, rank=1, sortable=False),
+    LineColumn("format", "format", 11),
+    LineColumn("file", "file", 18),
+    LineColumn("rows", "rows", 7, right=True),
+    LineColumn("for", "for", 20, grow=1, rank=1),
 )
 
 

@@ -24,10 +24,10 @@ SAMPLE = "index {} --validation {} --test {}".format(
 )
 """The command that indexes the sample pool."""
 COLUMNS = (
-    LineColumn("file", "files here", 16, grow=4, most=44, cut="middle", sortable=False),
-    LineColumn("rows", "rows", 12, right=True, sortable=False),
-    LineColumn("as", "read as", 18, grow=4, most=44, cut="middle", sortable=False),
-    LineColumn("first", "first row", 16, grow=1, sortable=False),
+    LineColumn("file", "files here", 16, grow=4, most=44, cut="middle"),
+    LineColumn("rows", "rows", 12, right=True),
+    LineColumn("as", "read as", 18, grow=4, most=44, cut="middle"),
+    LineColumn("first", "first row", 16, grow=1),
 )
 
 

@@ -64,14 +64,14 @@ def shot_columns(chosen: MethodSelection, other: MethodSelection | None) -> list
     asked = chosen.answered is not None and chosen.answered.without
     parts = names if len(names) > 1 else []  # a score with one part equals that part
     return [
-        LineColumn("place", "", 2, right=True, sortable=False),
-        LineColumn("score", "score", 6, right=True, rank=4, sortable=False),
-        LineColumn("output", "output", 12, grow=6, most=48, sortable=False, cut="middle"),
-        *([LineColumn("other", "also", 4, rank=3, sortable=False)] if other and other.shots else []),
-        *([LineColumn("without", "without", 10, grow=1, most=22, rank=1, sortable=False)] if asked else []),
-        LineColumn("source", "source", 9, grow=2, most=18, rank=2, sortable=False, cut="middle"),
+        LineColumn("place", "", 2, right=True),
+        LineColumn("score", "score", 6, right=True, rank=4),
+        LineColumn("output", "output", 12, grow=6, most=48, cut="middle"),
+        *([LineColumn("other", "also", 4, rank=3)] if other and other.shots else []),
+        *([LineColumn("without", "without", 10, grow=1, most=22, rank=1)] if asked else []),
+        LineColumn("source", "source", 9, grow=2, most=18, rank=2, cut="middle"),
         *(
-            LineColumn(name, name.replace("_", " "), max(7, len(name)), right=True, rank=6 + i, sortable=False)
+            LineColumn(name, name.replace("_", " "), max(7, len(name)), right=True, rank=6 + i)
             for i, name in enumerate(parts)
         ),
     ]

@@ -121,27 +121,27 @@ MOST = 3_000
 """Maximum characters of a text that are compared and displayed; the rest is counted."""
 
 GROUPS = [
-    LineColumn("rows", "rows", 4, right=True, sortable=False),
-    LineColumn("prune", "to prune", 8, right=True, sortable=False),
-    LineColumn("source", "sources", 13, rank=2, grow=1, most=30, sortable=False, cut="middle"),
-    LineColumn("input", "input", 20, grow=6, sortable=False),
-    LineColumn("output", "output", 10, grow=2, most=40, rank=1, sortable=False),
+    LineColumn("rows", "rows", 4, right=True),
+    LineColumn("prune", "to prune", 8, right=True),
+    LineColumn("source", "sources", 13, rank=2, grow=1, most=30, cut="middle"),
+    LineColumn("input", "input", 20, grow=6),
+    LineColumn("output", "output", 10, grow=2, most=40, rank=1),
 ]
 MEMBERS = [
-    LineColumn("what", "", 36, grow=5, most=48, sortable=False),
-    LineColumn("id", "id", 8, grow=1, most=24, cut="start", sortable=False),
-    LineColumn("source", "source", 8, rank=2, grow=1, most=24, cut="middle", sortable=False),
-    LineColumn("output", "output", 10, grow=2, most=40, rank=1, sortable=False),
-    LineColumn("from", "from", 14, grow=2, most=60, rank=3, cut="start", sortable=False),
+    LineColumn("what", "", 36, grow=5, most=48),
+    LineColumn("id", "id", 8, grow=1, most=24, cut="start"),
+    LineColumn("source", "source", 8, rank=2, grow=1, most=24, cut="middle"),
+    LineColumn("output", "output", 10, grow=2, most=40, rank=1),
+    LineColumn("from", "from", 14, grow=2, most=60, rank=3, cut="start"),
 ]
 REASONS = [
-    LineColumn("records", "records", 8, right=True, sortable=False),
-    LineColumn("reason", "reason", 24, grow=1, sortable=False),
+    LineColumn("records", "records", 8, right=True),
+    LineColumn("reason", "reason", 24, grow=1),
 ]
 RECORDS = [
-    LineColumn("file", "file", 12, grow=2, most=60, cut="start", sortable=False),
-    LineColumn("line", "line", 9, right=True, sortable=False),
-    LineColumn("why", "why", 24, grow=3, sortable=False),
+    LineColumn("file", "file", 12, grow=2, most=60, cut="start"),
+    LineColumn("line", "line", 9, right=True),
+    LineColumn("why", "why", 24, grow=3),
 ]
 
 

@@ -122,19 +122,19 @@ class SuspectsModel(MarkedRows):
 
 
 SUSPECTS = [
-    LineColumn("weight", "doubt", 6, right=True, sortable=False),
-    LineColumn("output", "given", 13, grow=4, most=24, sortable=False, cut="middle"),
-    LineColumn("suggested", "→ suggested", 16, grow=6, most=26, sortable=False, cut="middle"),
-    LineColumn("source", "source", 10, rank=2, grow=1, most=18, sortable=False, cut="middle"),
-    LineColumn("input", "input", 20, grow=8, sortable=False),
-    LineColumn("kind", "kind", 9, rank=3, grow=1, most=12, sortable=False),
-    LineColumn("id", "id", 10, rank=4, grow=1, most=16, cut="start", sortable=False),
+    LineColumn("weight", "doubt", 6, right=True),
+    LineColumn("output", "given", 13, grow=4, most=24, cut="middle"),
+    LineColumn("suggested", "→ suggested", 16, grow=6, most=26, cut="middle"),
+    LineColumn("source", "source", 10, rank=2, grow=1, most=18, cut="middle"),
+    LineColumn("input", "input", 20, grow=8),
+    LineColumn("kind", "kind", 9, rank=3, grow=1, most=12),
+    LineColumn("id", "id", 10, rank=4, grow=1, most=16, cut="start"),
 ]
 LABELS = [
-    LineColumn("label", "label", 12, grow=1, most=48, sortable=False),
-    LineColumn("active", "active", 7, right=True, sortable=False),
-    LineColumn("suspects", "suspects", 8, right=True, sortable=False),
-    LineColumn("left", "left", 7, right=True, sortable=False),
+    LineColumn("label", "label", 12, grow=1, most=48),
+    LineColumn("active", "active", 7, right=True),
+    LineColumn("suspects", "suspects", 8, right=True),
+    LineColumn("left", "left", 7, right=True),
 ]
 
 

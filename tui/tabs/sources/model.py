@@ -245,11 +245,11 @@ def columns_for(model: SourcesModel) -> list[LineColumn]:
     widest = max((cell_len(display_line(s.source)) for s in sources), default=8)
 
     def figure(name: str, title: str, width: int) -> LineColumn:
-        return LineColumn(name, title, width, right=True, rank=0 if name in stay else RANKS[name])
+        return LineColumn(name, title, width, right=True, rank=0 if name in stay else RANKS[name], sortable=True)
 
     columns = [
-        LineColumn("source", "source", min(widest, 14), grow=1, most=max(widest, 8), cut="middle"),
-        LineColumn("bar", "", 6, rank=RANKS["bar"], grow=2, most=24, sortable=False, picture=True),
+        LineColumn("source", "source", min(widest, 14), grow=1, most=max(widest, 8), cut="middle", sortable=True),
+        LineColumn("bar", "", 6, rank=RANKS["bar"], grow=2, most=24, picture=True),
         figure("weight", "weight", 7),
         figure("leave-one-out", "leave 1 out", 12),
         figure("reliability", "reliability", 12),
@@ -258,7 +258,7 @@ def columns_for(model: SourcesModel) -> list[LineColumn]:
         figure("size", "size", 9),
         figure("pruned", "pruned", 9),
         figure("repeats", "repeats", 9),
-        LineColumn("state", "", 6, sortable=False),
+        LineColumn("state", "", 6),
     ]
     return columns if learnt else [c for c in columns if c.name not in LEARNT]
 

@@ -155,24 +155,24 @@ class TopicsModel(SortedModel):
 
 
 COLUMNS = (
-    LineColumn("topic", "topic", 16, grow=2, most=44),
-    LineColumn("queries", "queries", 8, right=True, rank=1),
-    LineColumn("knows", "LLM knows", 10, right=True),
-    LineColumn("knows-bar", "", 6, rank=4, grow=1, most=20, sortable=False, picture=True),
-    LineColumn("covered", "covered", 8, right=True),
-    LineColumn("covered-bar", "", 6, rank=4, grow=1, most=20, sortable=False, picture=True),
-    LineColumn("severity", "severity", 9, right=True, rank=2),
-    LineColumn("core", "core to", 8, right=True, rank=6),
-    LineColumn("pruned", "pruned", 7, right=True, rank=7),
-    LineColumn("sources", "sources", 16, grow=2, rank=5, sortable=False),
+    LineColumn("topic", "topic", 16, grow=2, most=44, sortable=True),
+    LineColumn("queries", "queries", 8, right=True, rank=1, sortable=True),
+    LineColumn("knows", "LLM knows", 10, right=True, sortable=True),
+    LineColumn("knows-bar", "", 6, rank=4, grow=1, most=20, picture=True),
+    LineColumn("covered", "covered", 8, right=True, sortable=True),
+    LineColumn("covered-bar", "", 6, rank=4, grow=1, most=20, picture=True),
+    LineColumn("severity", "severity", 9, right=True, rank=2, sortable=True),
+    LineColumn("core", "core to", 8, right=True, rank=6, sortable=True),
+    LineColumn("pruned", "pruned", 7, right=True, rank=7, sortable=True),
+    LineColumn("sources", "sources", 16, grow=2, rank=5),
 )
 NEEDING = (
-    LineColumn("strength", "", 4, right=True, sortable=False),
-    LineColumn("bar", "", 6, rank=3, sortable=False, picture=True),
-    LineColumn("input", "", 20, grow=5, sortable=False),
-    LineColumn("output", "", 10, grow=1, most=28, rank=1, sortable=False),
+    LineColumn("strength", "", 4, right=True),
+    LineColumn("bar", "", 6, rank=3, picture=True),
+    LineColumn("input", "", 20, grow=5),
+    LineColumn("output", "", 10, grow=1, most=28, rank=1),
 )
-COVERING = (*NEEDING[:2], LineColumn("core", "", 4, rank=2, sortable=False), *NEEDING[2:])
+COVERING = (*NEEDING[:2], LineColumn("core", "", 4, rank=2), *NEEDING[2:])
 
 
 def topic_line(topic: TopicSummary, gap: bool) -> Line:
