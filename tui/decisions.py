@@ -82,9 +82,7 @@ class DecisionQueue(App[None], BackgroundWork):
 
         self._decide(carry_out, is_asked, then)
 
-    def decide_rows(
-        self, verb: Verb, rows: Sequence[int], reason: str | Sequence[str] = "", then: Then = None
-    ) -> None:  # fmt: skip
+    def decide_rows(self, verb: Verb, rows: Sequence[int], reason: str | Sequence[str] = "", then: Then = None) -> None:
         """The same on demonstrations by their rows; it fails if one is no longer in its file as it is shown."""
         from ..engine.store.decisions import ids_in_pool  # after the first paint
 
@@ -92,7 +90,7 @@ class DecisionQueue(App[None], BackgroundWork):
 
     def relabel(
         self, outputs: Mapping[int, str], reason: str | Sequence[str], then: Then = None, more: str = ""
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Correct outputs, by row, like `decide_rows`. ``more`` is told in the question."""
 
         def carry_out(store: Any, workspace: Workspace, dry_run: bool) -> Any:
