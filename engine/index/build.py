@@ -35,7 +35,7 @@ from ..retrieval import artefacts, duplicates
 from ..retrieval.served import Access
 from ..shards.shard import INLINE, Engine
 from ..store import columns
-from ..store.carried import SAID, Carried, carry_over
+from ..store.carried import SAID, Carried, carry_over, paired
 from ..store.demonstrations import (
     COMPARED,
     FORM,
@@ -189,13 +189,17 @@ def _give_ids(con: duckdb.DuckDBPyConnection, staging: Path, files: list[str]) -
     con.execute(
         """
         CREATE TEMP TABLE unnamed AS
-        SELECT ordinal, id AS base, hash, file, CAST(NULL AS VARCHAR) AS said FROM staged WHERE NOT named
+        SELECT ordinal AS row, id AS base, hash, file, line, split, CAST(NULL AS VARCHAR) AS source,
+               CAST(NULL AS VARCHAR) AS said
+          FROM staged WHERE NOT named
         """
     )
     con.execute(
         """
         CREATE TEMP TABLE earlier AS
-        SELECT row, id, hash, file, CAST(NULL AS VARCHAR) AS said, row IN (FROM pruned) AS is_out FROM demonstrations
+        SELECT row, id, hash, file, line, split, source, CAST(NULL AS VARCHAR) AS said,
+               row IN (FROM pruned) AS is_out
+          FROM demonstrations
          WHERE retired_at IS NULL AND file IN (SELECT unnest(CAST(? AS VARCHAR[])))
            AND id NOT IN (SELECT id FROM staged WHERE named)
         """,
@@ -206,8 +210,8 @@ def _give_ids(con: duckdb.DuckDBPyConnection, staging: Path, files: list[str]) -
     if columns.number(con, "SELECT least((SELECT count(*) FROM earlier), (SELECT count(*) FROM unnamed))"):
         con.execute(
             f"""
-            UPDATE unnamed AS u SET said = md5(CAST(({SAID}, output) AS VARCHAR))
-              FROM read_parquet(?, hive_partitioning = false) p WHERE p.ordinal = u.ordinal
+            UPDATE unnamed AS u SET source = p.source, said = md5(CAST(({SAID}, output) AS VARCHAR))
+              FROM read_parquet(?, hive_partitioning = false) p WHERE p.ordinal = u.row
             """,
             [sorted(map(str, staging.glob("*.parquet")))],
         )
@@ -217,12 +221,12 @@ def _give_ids(con: duckdb.DuckDBPyConnection, staging: Path, files: list[str]) -
               FROM demonstrations d LEFT JOIN outputs_as_read r USING (row) WHERE d.row = e.row
             """
         )
-        _keep_ids(con, "said, file")
-        _keep_ids(con, "said")
+        for alike in ("said, file, source", "said, file", "said, split, source", "said, split", "said"):
+            _keep_ids(con, alike)
     con.execute(
         """
         WITH places AS (
-            SELECT ordinal, base, row_number() OVER (PARTITION BY base ORDER BY ordinal) AS place FROM unnamed
+            SELECT row AS ordinal, base, row_number() OVER (PARTITION BY base ORDER BY row) AS place FROM unnamed
         ), used AS (
             SELECT id FROM kept
              UNION SELECT id FROM demonstrations
@@ -248,19 +252,9 @@ def _give_ids(con: duckdb.DuckDBPyConnection, staging: Path, files: list[str]) -
 
 
 def _keep_ids(con: duckdb.DuckDBPyConnection, alike: str) -> None:
-    """The first of the rows that agree in ``alike`` keeps the first id, and so on, those of pruned rows last, so that
-    what is left of equal rows is active; neither is there for others then."""
-    con.execute(
-        f"""
-        INSERT INTO kept
-        SELECT ordinal, row, id
-          FROM (SELECT *, row_number() OVER (PARTITION BY {alike} ORDER BY ordinal) AS place FROM unnamed)
-          JOIN (SELECT *, row_number() OVER (PARTITION BY {alike} ORDER BY is_out, length(id), id) AS place
-                  FROM earlier)
-         USING ({alike}, place)
-        """
-    )
-    con.execute("DELETE FROM unnamed WHERE ordinal IN (SELECT ordinal FROM kept)")
+    """Rows keep the ids of those that agree with them in ``alike``, see `paired`; neither is there for others then."""
+    con.execute(f"INSERT INTO kept SELECT n.row, o.row, o.id FROM {paired('earlier', 'unnamed', alike)}")
+    con.execute("DELETE FROM unnamed WHERE row IN (SELECT ordinal FROM kept)")
     con.execute("DELETE FROM earlier WHERE row IN (SELECT row FROM kept)")
 
 

@@ -30,7 +30,7 @@ def carry_over(con: duckdb.DuckDBPyConnection, gone: Int64s, come: Int64s) -> Ca
     """Let decisions stand for what their rows said: rows that have ``gone`` are retired already, and those that have
     ``come`` are there."""
     with given(con, "gone", {"row": gone}), given(con, "come", {"row": come}):
-        if gone.size and come.size:
+        if come.size:
             _follow(con)
         lapsed = _carry_outputs(con)
         stay = con.execute(
@@ -69,40 +69,73 @@ def carry_over(con: duckdb.DuckDBPyConnection, gone: Int64s, come: Int64s) -> Ca
 
 
 def _follow(con: duckdb.DuckDBPyConnection) -> None:
-    """Give decided rows that have gone the ids of those that come and say the same, in their order: so decisions are on
-    these. Of equal rows pruned ones come last, so that what is left of them is active. Where another row had that id,
-    its own decisions are not on them."""
+    """Give decided rows that are gone, now or since earlier, the ids of those that come and say the same, so that
+    decisions are on these. Where another row had that id, its own decisions are not on them."""
     con.execute(
         f"""
-        CREATE TEMP TABLE renamed AS
+        CREATE TEMP TABLE texts AS
         WITH decided AS (
                 SELECT target AS id, arg_max(action, seq)
-                       FILTER (scope = 'demonstration' AND batch NOT IN (FROM undone)) = 'prune' AS is_out
+                       FILTER (scope = 'demonstration' AND batch NOT IN (FROM undone)) = 'prune' AS pruned
                   FROM decisions WHERE scope IN ('demonstration', 'output') GROUP BY target),
-             texts AS MATERIALIZED (
-                SELECT row, id, retired_at IS NULL AS here, {_WHOLE} AS said FROM {_TEXTS}
-                 WHERE (row IN (SELECT row FROM gone) OR row IN (SELECT row FROM come))
-                   AND input IN (SELECT input FROM demonstrations SEMI JOIN gone USING (row)
-                                   SEMI JOIN decided USING (id))),
-             places AS MATERIALIZED (
-                SELECT *, row_number() OVER (PARTITION BY said, here ORDER BY coalesce(is_out, false), row) AS place
-                  FROM texts t LEFT JOIN decided USING (id)
-                 WHERE NOT EXISTS (FROM texts o WHERE o.id = t.id AND o.said = t.said AND o.here <> t.here)),
-             moved AS (
-                SELECT o.id AS old, n.id FROM places o JOIN places n USING (said, place) WHERE n.here AND NOT o.here)
-        SELECT old, id FROM moved
-         UNION ALL
+             rows AS (
+                SELECT arg_max(row, retired_at) AS row FROM demonstrations
+                 WHERE retired_at IS NOT NULL AND (id IN (SELECT id FROM decided) OR row IN (FROM gone))
+                   AND id NOT IN (SELECT id FROM demonstrations WHERE retired_at IS NULL AND row NOT IN (FROM come))
+                 GROUP BY id UNION ALL FROM come)
+        SELECT id, row, line, source, split, retired_at IS NULL AS here, coalesce(pruned, false) AS is_out,
+               {_WHOLE} AS said
+          FROM {_TEXTS} LEFT JOIN decided USING (id)
+         WHERE row IN (FROM rows)
+           AND input IN (SELECT input FROM demonstrations SEMI JOIN rows USING (row) SEMI JOIN decided USING (id))
+        QUALIFY count(*) OVER (PARTITION BY id, said) = 1
+        """
+    )
+    con.execute("CREATE TEMP TABLE renamed (old VARCHAR, id VARCHAR)")
+    for alike in ("said, split, source", "said, split", "said"):
+        pairs = paired("(FROM texts WHERE NOT here)", "(FROM texts WHERE here)", alike)
+        con.execute(f"INSERT INTO renamed SELECT o.id, n.id FROM {pairs}")
+        con.execute(
+            "DELETE FROM texts WHERE CASE WHEN here THEN id IN (SELECT id FROM renamed)"
+            " ELSE id IN (SELECT old FROM renamed) END"
+        )
+    con.execute(
+        """
+        INSERT INTO renamed
         SELECT id, id || '~' || max(row) FROM demonstrations
-         WHERE retired_at IS NOT NULL AND id IN (SELECT id FROM moved) AND id NOT IN (SELECT old FROM moved) GROUP BY id
+         WHERE retired_at IS NOT NULL AND id IN (SELECT id FROM renamed) AND id NOT IN (SELECT old FROM renamed)
+         GROUP BY id
+        """
+    )
+    # in the order of what is updated: DuckDB takes the time of thousands of rows for each that is out of order
+    con.execute(
+        """
+        UPDATE decisions AS d SET target = n.id
+          FROM (SELECT seq, r.id FROM decisions JOIN renamed r ON r.old = target
+                 WHERE scope IN ('demonstration', 'output') ORDER BY seq) n WHERE n.seq = d.seq
         """
     )
     con.execute(
         """
-        UPDATE decisions SET target = n.id FROM renamed n WHERE target = n.old AND scope IN ('demonstration', 'output')
+        UPDATE demonstrations AS d SET id = n.id
+          FROM (SELECT row, r.id FROM demonstrations o JOIN renamed r ON r.old = o.id
+                 WHERE retired_at IS NOT NULL ORDER BY row) n WHERE n.row = d.row
         """
     )
-    con.execute("UPDATE demonstrations AS d SET id = n.id FROM renamed n WHERE d.id = n.old AND retired_at IS NOT NULL")
-    con.execute("DROP TABLE renamed")
+    con.execute("DROP TABLE texts; DROP TABLE renamed")
+
+
+def paired(old: str, new: str, alike: str) -> str:
+    """SQL that joins rows ``o`` of the table ``old`` with rows ``n`` of the table ``new`` that agree in the columns
+    ``alike``, in the order of their lines. If fewer are new, those of ``old`` that are pruned have none: what is left
+    of equal rows is active."""
+    ranked = f"row_number() OVER (PARTITION BY {alike} ORDER BY"
+    return f"""
+        (SELECT *, {ranked} line, row) AS place
+           FROM (FROM {old} JOIN (SELECT {alike}, count(*) AS many FROM {new} GROUP BY {alike}) USING ({alike})
+                QUALIFY {ranked} is_out, line, row) <= many)) o
+          JOIN (SELECT *, {ranked} line, row) AS place FROM {new}) n USING ({alike}, place)
+    """
 
 
 def _carry_outputs(con: duckdb.DuckDBPyConnection) -> int:

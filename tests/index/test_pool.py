@@ -768,6 +768,55 @@ def test_decisions_go_with_rows_whose_ids_are_places_in_the_file(store: Workspac
                                "icl-curate history",)  # fmt: skip
 
 
+def test_what_was_never_decided_on_has_no_decision_by_the_id_of_another(store: Workspace, tmp_path: Path) -> None:
+    rows = [{"input": row["input"], "output": row["output"]} for row in made(4)]
+    path = tmp_path / "a.jsonl"
+    run(store, put(path, [{**row, "id": i} for i, row in enumerate(rows)]))
+    decide(store, "prune", "demonstration", ["1"])
+    told = run(store, put(path, [{**row, "id": i} for i, row in enumerate([rows[0], *rows[2:]])])).warnings
+    assert told_of(store)[0] == set() and len(told) == 1 and told[0].startswith("1 row is gone")
+    assert run(store, put(path, [{**row, "id": i} for i, row in enumerate(rows)])).warnings == ()
+    assert told_of(store)[0] == {rows[1]["input"]}
+
+
+def test_decisions_on_rows_that_were_gone_are_on_them_again_under_other_ids(store: Workspace, tmp_path: Path) -> None:
+    rows = made(4)
+    run(store, put(tmp_path / "a.jsonl", rows))
+    decided(store, "0-1", "0-2")
+    run(store, put(tmp_path / "a.jsonl", [rows[0], rows[3]]))
+    run(store, put(tmp_path / "a.jsonl", [rows[0], rows[3], *({**row, "id": row["id"] + "b"} for row in rows[1:3])]))
+    assert told_of(store)[:2] == ({rows[1]["input"]}, {rows[2]["input"]})
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_of_rows_that_say_the_same_each_keeps_its_own_decisions(store: Workspace, tmp_path: Path, named: bool) -> None:
+    """One is pruned of those of two sources, of pool and queries, of two in one file."""
+    text = {"input": "again and again", "output": "x"}
+    sources = [{**text, "source": name} for name in ("crowd", "expert")]
+    leak = {"input": "as in the test", "output": "x"}
+    both = [{"input": "in two hands", "output": "x", "by": name} for name in ("ada", "bob")]
+
+    def read(pool: str, test: str, **more: str) -> set[int]:
+        known = [*tmp_path.glob("*.jsonl")]
+        for path in known:
+            path.unlink()
+        files = []
+        for name, rows in {pool: [*sources, leak, *both], test: [leak]}.items():
+            own = [{**row, **more, **({"id": f"{name}{i}"} if named else {})} for i, row in enumerate(rows)]
+            files.append(put(tmp_path / f"{name}.jsonl", own))
+        gone = [path.name for path in known if not path.exists()]
+        run(store, files[0], test=(files[1],), drop=tuple(gone))
+        with store.read() as con:
+            found = con.execute("SELECT line FROM pool WHERE row IN (FROM pruned)").fetchall()
+        return {line for (line,) in found}
+
+    assert read("a", "t") == set()
+    with store.read() as con:
+        ids = [name for (name,) in con.execute("SELECT id FROM pool WHERE line IN (1, 3, 4)").fetchall()]
+    decide(store, "prune", "demonstration", ids)
+    assert read("a", "t", more="1") == read("c", "u", more="2") == {1, 3, 4}
+
+
 def test_an_id_that_a_pruned_row_had_long_ago_is_told(store: Workspace, tmp_path: Path) -> None:
     rows = made(4)
     path = put(tmp_path / "a.jsonl", rows)
