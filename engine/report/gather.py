@@ -34,6 +34,7 @@ from ..evaluate.results import AS_INDEXED
 from ..evaluate.results import KIND as EVALUATE
 from ..export.corpus import content_hash
 from ..http.address import is_asked_at
+from ..index.readers.files import STDIN
 from ..llm.asking import price_set
 from ..llm.budget import Price
 from ..llm.graded import grading_set
@@ -113,7 +114,7 @@ def reproduction(
 
 def _typed(home: Path, path: str) -> str:
     """A file that a workspace in the folder ``home`` knows as ``path``, for a command that is given here."""
-    if "://" in path:
+    if path == STDIN or "://" in path:
         return path
     file, here = home / path, Path.cwd()
     name = str(file.relative_to(here) if file.is_relative_to(here) else file)

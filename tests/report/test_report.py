@@ -394,6 +394,14 @@ def test_files_of_other_columns_sources_and_labels_are_read_again_as_they_were(
     assert f" {tmp_path / '-a.jsonl'} " in gather(Workspace.open(tmp_path / "w"), SETTINGS).reproduction.index
 
 
+def test_what_was_piped_is_to_be_piped_again(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"input": "first", "output": "yes"}\n')
+    index_pool(workspace := Workspace.create(tmp_path / "w"), IndexPlan(paths=(str(tmp_path / "a.jsonl"),)))
+    with workspace.write() as con:
+        con.execute("UPDATE files SET path = '-'")
+    assert gather(workspace, SETTINGS).reproduction.index == "icl-curate index -"
+
+
 def _content(workspace: Workspace) -> list[tuple[Any, ...]]:
     with workspace.read() as con:
         found = con.execute("SELECT id, source, input, output, split, file FROM demonstrations ORDER BY ALL")
