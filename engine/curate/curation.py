@@ -438,11 +438,8 @@ class Curation:
         if not self.plan.anew:
             check_answered(self.llm.workspace)
         state = self._stopped() or Progress(self._key(), now())
-        if not state.steps:
-            state.pool, state.disturbed = (
-                "",
-                False,
-            )  # nothing was judged yet: what changed it may have been the run itself
+        if not state.steps:  # nothing was judged yet: what changed the pool may have been the run itself
+            state.pool, state.disturbed = "", False
             note_pool(self.llm.workspace, state)
             state.free = self.free
             state.single = _by_source(self.llm.workspace, self.scored)

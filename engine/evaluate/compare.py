@@ -157,6 +157,7 @@ class Evaluation:
             raise UsageError(
                 f"there are no {plan.split} queries", f"icl-curate index --{plan.split} QUERIES.jsonl{others}"
             )
+        values = field_values(workspace, queries, plan.by) if plan.by else []
         capabilities = llm.capabilities
         view = PoolView.as_indexed(workspace, settings, llm.report, llm.cancel) if plan.as_indexed else None
         selector = Selector(workspace, "zero", settings=settings, view=view, report=llm.report, cancel=llm.cancel)
@@ -169,7 +170,6 @@ class Evaluation:
         check_all(plan.methods, selector.task, capabilities, llm.name)
         for note in notes:
             llm.report(note)
-        values = field_values(workspace, queries, plan.by) if plan.by else []
         context = MethodContext(
             selector, llm.backend, settings, capabilities, queries, llm.report, plan.mdr_error,
             queries_of(workspace, "validation", plan.limit) if choosing else (), grader.metric,

@@ -101,8 +101,10 @@ class Answer:
 
 
 def _softmax(logits: Sequence[float]) -> list[float]:
-    weights = [math.exp(logit - max(logits)) for logit in logits]
-    return [weight / sum(weights) for weight in weights]
+    top = max(logits, default=0.0)
+    weights = [math.exp(logit - top) for logit in logits]
+    total = sum(weights)
+    return [weight / total for weight in weights]
 
 
 @dataclass(frozen=True, slots=True)

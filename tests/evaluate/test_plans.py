@@ -27,8 +27,10 @@ from factories.servers import Server
 from icl_curate.engine.backends.offline.reader import OfflineReader
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import LLMError, UsageError
+from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.evaluate.request_stages import LLM_METHODS
 from icl_curate.engine.llm.budget import Budget
+from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.loop import close
 from icl_curate.engine.llm.types import Answer, Capabilities, LLMSettings, Request, Result
 from icl_curate.engine.select.methods import METHODS
@@ -205,6 +207,16 @@ def test_help_and_the_refusal_of_a_wrong_name_list_every_method(labelled: Copy, 
 def test_an_error_about_an_option_is_told_alone(support: Path, run: Run) -> None:
     for wrong in (("-m", "nonesuch"), ("--by", "nofield")):
         assert run("evaluate", *wrong, "-w", support).err.startswith("error: ")
+
+
+def test_a_field_that_no_query_has_is_refused_before_the_llm_is_probed(labelled: Copy) -> None:
+    class Unasked(Scripted):
+        async def probe(self) -> Capabilities:
+            raise AssertionError("probed")
+
+    plan = EvaluationPlan(methods=("bm25",), by="nofield")
+    with pytest.raises(UsageError, match="no query has a field 'nofield'"):
+        Evaluation.prepare(LLMClient(labelled("w"), Unasked(_typical), SETTINGS), plan)
 
 
 def test_a_price_of_nothing_says_that_it_is_a_stand_in_that_asks_nothing(support: Path, run: Run) -> None:

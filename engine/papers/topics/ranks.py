@@ -31,9 +31,9 @@ IGNORED = 0.1
 def topick_by_ranks(view: PoolView, queries: Sequence[Query], k: int) -> list[list[TopicPick]]:
     """The ``k`` demonstrations of each query, in the order they are picked. Raises as `selection.topick`."""
     opened = open_for(view)
-    model, chosen = opened.model, []
+    model, vectors, chosen = opened.model, view.embed(queries), []
     with one_blas_thread():
-        for short in shortlists(view, opened, queries, max(k, CANDIDATES)):
+        for short in shortlists(view, opened, queries, vectors, max(k, CANDIDATES)):
             picks = greedy_by_rank(
                 model.predictor, model.knowledge.share, short.required, short.vectors, short.cosines, k
             )

@@ -107,9 +107,9 @@ def chosen_by(
     coverage: Coverage = "pooled",
 ) -> list[list[TopicPick]]:
     """As `topick`, by a given model."""
-    chosen = []
+    vectors, chosen = view.embed(queries), []  # a server may be asked, for which no other thread is to wait
     with one_blas_thread():
-        for short in shortlists(view, opened, queries, max(k, SHORTLIST), knowledge):
+        for short in shortlists(view, opened, queries, vectors, max(k, SHORTLIST), knowledge):
             weights, model = short.weights, opened.model
             judged = required_topics(weights)
             before = np.zeros(len(judged), np.float32)
@@ -138,13 +138,16 @@ class Shortlist:
 
 
 def shortlists(
-    view: PoolView, opened: LoadedTopicModel, queries: Sequence[Query], count: int, knowledge: bool = True
+    view: PoolView,
+    opened: LoadedTopicModel,
+    queries: Sequence[Query],
+    vectors: Float32s,
+    count: int,
+    knowledge: bool = True,
 ) -> Iterator[Shortlist]:
-    """The ``count`` best for each query, without its own duplicates; without ``knowledge`` every topic counts as
-    equally known."""
-    if not queries:
-        return
-    vectors, model = view.embed(queries), opened.model
+    """The ``count`` best for each query and its vector (q, d), without its own duplicates; without ``knowledge`` every
+    topic counts as equally known."""
+    model = opened.model
     every = model.predictor.predict(vectors)
     for query, vector, required, near in zip(queries, vectors, every, cosines_of(view, vectors), strict=True):
         weights = required / model.knowledge.share if knowledge else required

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from factories.topics_world import (
     subject_of,
     train,
 )
-from icl_curate.engine.base import memory
+from icl_curate.engine.base import arrays, memory
 from icl_curate.engine.base.errors import UsageError, WorkspaceError
 from icl_curate.engine.base.progress import MEMORY, Event
 from icl_curate.engine.index.build import IndexPlan, index_pool
@@ -390,6 +391,17 @@ def test_picks_come_from_the_subject_and_leave_the_query_out(tmp_path: Path, mon
     assert own.row not in {pick.row for pick in METHODS["topick"].choose(view, [own], 240, 0)[0]}
     alone = [METHODS["topick"].choose(view, [query], 3, 0)[0] for query in asked]
     assert [[pick.row for pick in chosen] for chosen in alone] == [[pick.row for pick in chosen] for chosen in picks]
+
+    def embed(given: list[Query]) -> Any:
+        with ThreadPoolExecutor(1) as pool:  # a server may be asked: another thread does not wait for it
+            assert pool.submit(arrays._lock.acquire, blocking=False).result()
+            pool.submit(arrays._lock.release).result()
+        return PoolView.embed(view, given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(view, "embed", embed)
+        assert METHODS["topick"].choose(view, asked, 3, 0) == picks
+        METHODS["topick-ranks"].choose(view, asked, 3, 0)
     assert METHODS["topick"].choose(view, [], 3, 0) == [] and METHODS["topick"].choose(view, asked[:1], 0, 0) == [[]]
 
 
