@@ -104,10 +104,9 @@ def groups_of(
             own = [c for c, its in zip(arm, values, strict=True) if its == value and c.case.query.answers]
             if any(_mark(c, c.final(grades), grades).answered for c in own):
                 done = _arm(own, grades, rounds, seed)
-                first = done.rounds[0] if done.rounds else None
+                first = next(((its.accuracy, its.f1) for its in done.rounds if its.round == 0), (None, None))
                 final = {name: getattr(done, name) for name in ("accuracy", "ci95", "f1", "f1_ci95")}
-                began = (first.accuracy, first.f1) if first else (0.0, 0.0)
-                arms[name] = GroupArm(**final, first_accuracy=began[0], first_f1=began[1])
+                arms[name] = GroupArm(**final, first_accuracy=first[0], first_f1=first[1])
         if arms:
             groups[value] = Group(len(own), arms)
     return Groups(field, groups)

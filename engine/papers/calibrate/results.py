@@ -166,10 +166,10 @@ class ArmFigures(Shares):
 
 @dataclass(frozen=True, slots=True)
 class GroupArm(Shares):
-    """An arm on the queries of a group: its first answers and its final ones."""
+    """An arm on the queries of a group: its first answers, None if nothing is known of them, and its final ones."""
 
-    first_accuracy: float
-    first_f1: float
+    first_accuracy: float | None
+    first_f1: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,6 +238,19 @@ def test_a_group_without_a_verdict_ends_no_run(tmp_path: Path) -> None:
     assert list(done.figures.by.groups) == ["city"]
 
 
+def test_first_answers_of_a_group_are_of_no_later_round(tmp_path: Path) -> None:
+    workspace = workspace_of(tmp_path / "w", [COUNT | {"kind": "number"}])
+    script = LONG | {("count", 1): ("six", 0.95)}
+    llm = LLMClient(
+        workspace, Scripted(script), replace(SETTINGS, metric="judge"), judge=LLMClient(workspace, _Judge({}), SETTINGS)
+    )
+    done = Calibration.prepare(llm, queries_of(workspace, "validation"), replace(PLAN, by="kind")).ask(Budget())
+    assert isinstance(done, SetCalibration) and done.figures.by
+    of_numbers = done.figures.by.groups["number"].arms["full"]
+    assert (of_numbers.first_accuracy, of_numbers.first_f1, of_numbers.accuracy) == (None, None, 0.0)
+    show(done.kind, done)
+
+
 def test_a_round_without_a_verdict_has_no_figures(tmp_path: Path) -> None:
     workspace = workspace_of(tmp_path / "w", [COUNT])
     script = LONG | {("count", 1): ("six", 0.95)}
