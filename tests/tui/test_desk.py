@@ -368,6 +368,10 @@ def test_of_a_long_notice_the_end_stays(taught: Path) -> None:
         app.notify("refused " * 200 + "\nstart the server, then go on", severity="error")
         await settled(pilot)
         assert [line.strip() for line in lines_of(app)[-2:]] == ["…", "start the server, then go on"]
+        app.notify("refused " * 200 + "\n" + "mend " * 200, severity="error")
+        await settled(pilot)
+        *_, first, second, last = [line.strip() for line in lines_of(app)]
+        assert all(line.startswith("mend") for line in (first, second, last))
 
     session(taught, script, (100, 30))
 

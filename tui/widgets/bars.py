@@ -108,7 +108,7 @@ class KeyBar(Widget):
         lines = ["  ·  ".join(told)] if told else []
         if lines and cell_len(lines[0]) > width:
             *before, last = (wrap(line, width) for line in told)
-            lines, room = [*chain(*before)], max(0, MOST_LINES - len(last))
+            lines, room = [*chain(*before)], max(1, MOST_LINES - len(last))
             lines = [*(lines if len(lines) <= room else [*lines[: room - 1], "…"]), *last][:MOST_LINES]
         self._notice, self._colour = tuple(lines), COLOURS[notice.severity] if notice else ""
         self.styles.height = max(1, len(lines))
