@@ -90,9 +90,8 @@ def keymap(together: Sequence[Sequence[Action]], path: Path | None = None) -> tu
         elif not named:
             problems.append(f"{path}: {name} must be a text such as 'x' or 'x,delete'")
         elif shifted := next(filter(None, map(_SHIFTED.fullmatch, named)), None):
-            problems.append(
-                f"{path}: {name}: no terminal sends '{shifted[0]}': write what it types, '{shifted[1].upper()}'"
-            )
+            typed = "" if shifted[1].isdigit() else f", '{shifted[1].upper()}'"
+            problems.append(f"{path}: {name}: no terminal sends '{shifted[0]}': write what it types{typed}")
         elif unknown:
             problems.append(f"{path}: {name}: there is no key '{unknown}'{did_you_mean(unknown, NAMED)}")
         else:

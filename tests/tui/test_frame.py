@@ -239,6 +239,9 @@ def test_a_key_that_no_terminal_sends_is_told_with_what_it_types(tmp_path: Path)
     keys, problems = keymap([[action for action in FRAME if action.name in ("frame.leave", "frame.undo")]], file)
     assert keys == {"frame.undo": "X,shift+tab,shift+f3,alt+shift+x"}
     assert problems == [f"{file}: frame.leave: no terminal sends 'shift+x': write what it types, 'X'"]
+    file.write_text('[frame]\nleave = "shift+1"\n')
+    _, (problem,) = keymap([[action for action in FRAME if action.name == "frame.leave"]], file)
+    assert problem.endswith("no terminal sends 'shift+1': write what it types")
 
 
 def test_a_key_of_another_action_of_the_tab_or_the_frame_is_told(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
