@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -33,7 +33,9 @@ from .paid import carry_out
 from .shared import asked_of, narrated, open_workspace, query_split_of, settings_of, state, tell, text_of
 from .values import option
 
-Work = TypeVar("Work")
+if TYPE_CHECKING:
+    from ..engine.base.contract import Reported
+    from ..engine.llm.client import LLMClient, PaidWork
 
 
 def evaluate(
@@ -107,16 +109,13 @@ def evaluate(
         raise UsageError("one setting is swept at a time", f"icl-curate evaluate --sweep {sweep[0]}")
     swept = sweep_named(sweep[0]) if sweep else None
 
-    def told(work: Work) -> Work:
+    def ready(llm: LLMClient) -> PaidWork[Reported]:
+        work: PaidWork[Reported] = Sweep.prepare(llm, plan, swept) if swept else Evaluation.prepare(llm, plan)
         if "zero" not in plan.methods and settings.k and not state.quiet:
             narrate("each query is also asked without demonstrations, to tell which are easy")
         return work
 
-    store = open_workspace(workspace)
-    if swept:
-        carry_out(lambda llm: told(Sweep.prepare(llm, plan, swept)), store, settings, paid)
-    else:
-        carry_out(lambda llm: told(Evaluation.prepare(llm, plan)), store, settings, paid)
+    carry_out(ready, open_workspace(workspace), settings, paid)
 
 
 def preview(

@@ -87,7 +87,7 @@ def _name(uid: int) -> str:
 
 
 class Refused(OSError):
-    """What `open_regular` and `read_regular` do not read, though it is there and may be read."""
+    """`open_regular` and `read_regular` do not read what is there, though its permissions would allow it."""
 
 
 def open_regular(path: str | Path) -> BinaryIO:

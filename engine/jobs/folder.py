@@ -258,9 +258,8 @@ _JOB: Mapping[str, Callable[[Any], bool]] = {
     "created": is_time,
 }
 _STATE: Mapping[str, Callable[[Any], bool]] = {
-    "pid": lambda value: (
-        isinstance(value, int) and is_figure(value, 2, 2**31)
-    ),  # 0 and negative numbers name groups of processes
+    # 0 and negative numbers name groups of processes
+    "pid": lambda value: isinstance(value, int) and is_figure(value, 2, 2**31),
     "signature": _is_text,
     "started": is_time,
     "ended": is_time,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from math import inf
 from typing import Any, TypeVar
 
 from ..base.contract import Reported
@@ -230,8 +231,9 @@ def readable(kind: type[T], found: Iterable[Run]) -> Iterator[tuple[Run, T]]:
 
 def no_trials(asked: Sequence[tuple[str, float]], there: Mapping[str, int]) -> list[bool]:
     """Which evaluations, each of a split and so many of its queries, asked at least half as many as any other of the
-    split, or half of those that are still ``there``: a figure of a few is no baseline."""
-    most = {split: max(count for other, count in asked if other == split) for split in dict(asked)}
+    split, or half of those that are still ``there``: a figure of a few is no baseline. An infinite number, one that is
+    not known, is no trial and makes no other one."""
+    most = {split: max((n for other, n in asked if other == split and n < inf), default=0) for split in dict(asked)}
     return [2 * count >= min(most[split], there.get(split) or most[split]) for split, count in asked]
 
 

@@ -78,3 +78,10 @@ def test_a_run_has_the_number_of_its_job(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv(JOB, str(tmp_path / "elsewhere" / "jobs" / "40"))
     assert runs.start(workspace, "evaluate", "offline", {}) == 9
     assert runs.latest_number(workspace) == 9
+
+
+def test_an_evaluation_of_an_unknown_number_of_queries_makes_no_other_a_trial() -> None:
+    asked = [("test", float("inf")), ("test", 40), ("test", 10), ("validation", 5)]
+    assert runs.no_trials(asked, {"test": 200, "validation": 30}) == [True, True, False, True]
+    assert runs.no_trials([("test", float("inf"))], {}) == [True]
+    assert runs.no_trials([("test", 40), ("test", 10)], {"test": 12}) == [True, True]  # the others are gone

@@ -428,5 +428,6 @@ def test_how_a_failed_job_is_mended_is_shown_whole(workspace: Workspace) -> None
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         await pilot.press("J")
         await until(pilot, lambda: "mend and go on" in " ".join(text_of(app).split()))
+        assert "refused refused" in text_of(app)
 
     session(workspace.path, script, (100, 30))
