@@ -1,6 +1,7 @@
 """What the papers claim, each in its own setting, with an LLM that can do the task.
 
     python benchmarks/papers.py WORK --llm hf:qwen2.5-coder-0.5b.gguf [--part ranker] [--pools POOLS] [--cms CMS]
+        [--gsm8k FILE]
 
 WORK keeps the workspaces: a run that was stopped goes on where it was, and asks nothing twice.
 
@@ -15,6 +16,9 @@ WORK keeps the workspaces: a run that was stopped goes on where it was, and asks
   holds ``topics.json``, ``core_topics.jsonl`` and the released ``train.jsonl``; questions are matched by their text.
 - ``rounds``, ``demonstrations``: three rounds of calibration over the documents of ``facts``, and over the
   demonstrations of the sample pool, all arms; of the latter also whether their scores tell wrong rows.
+- ``rounds-hotpotqa``: rounds over the ten documents of 100 questions of HotpotQA in POOLS.
+- ``rounds-steps``: rounds over the steps of the LLM's own reasoning (paper 001, section 5.4), on 100 problems of
+  GSM8K, openai/grade-school-math's grade_school_math/data/train.jsonl.
 - ``tuned``: rounds over the documents of ``facts``, with the LLM as it came and fine-tuned on rounds over the pool.
 """
 
@@ -28,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from calibration import Rows, hotpotqa
 from evidence import Workspace, interval, restore, table, wrong_rows
 from icl_curate.engine.base.arrays import Bools, Float64s
 from icl_curate.engine.checks.active import ActivePool
@@ -36,7 +41,7 @@ from icl_curate.engine.evaluate.statistics import Comparison, compare
 from icl_curate.engine.store.runs import outcomes
 from icl_curate.engine.store.settings import resolve
 from icl_curate.engine.store.workspace import Workspace as Store
-from real_llm import noisy_intents
+from real_llm import noisy_intents, read, write
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.model_selection import cross_val_predict
@@ -53,6 +58,8 @@ FORMS: Mapping[str, tuple[object, ...]] = {
     "PromptPG, the default's inputs": ("--method", "promptpg"),
     "as printed, without σ": (*PRINTED, "--no-threshold"),
 }
+QUESTIONS = 100
+"""Of HotpotQA and of GSM8K."""
 TUNED_ON = 200
 RECIPE = ("--rate", 5e-4, "--batch", 4, "--epochs", 1)
 """As SmolLM2 was tuned before, on the same data."""
@@ -241,6 +248,25 @@ def rounds(workspace: Workspace) -> Iterable[str]:
     yield arms_table(done)
 
 
+def rounds_elsewhere(rows: Callable[[], Rows], options: Sequence[object], workspace: Workspace) -> Iterable[str]:
+    """Two rounds on questions of other data, against as many samples and the scores of an oracle."""
+    if not workspace.folder.exists():
+        files = workspace.folder.with_name(f"{workspace.name}-files")
+        write(files / "validation.jsonl", rows())
+        write(files / "pool.jsonl", [{"input": "an unused demonstration", "output": "of no use"}])
+        workspace.run("index", files / "pool.jsonl", "--validation", files / "validation.jsonl")
+    done = workspace.ask("calibrate", "--split", "validation", "-r", 2, *options, "--arms", "full,oracle,sampling")
+    yield arms_table(done)
+
+
+def problems(data: Path, rows: int) -> Rows:
+    """Of GSM8K, with their numbers alone as outputs."""
+    return [
+        {"input": row["question"], "output": row["answer"].rpartition("####")[2].strip().replace(",", "")}
+        for row in read(data)[:rows]
+    ]
+
+
 def tuned(workspace: Workspace) -> Iterable[str]:
     """Rounds over documents with the LLM as it came, tuned on its own rounds over the pool, and on as many questions
     with their references."""
@@ -305,7 +331,7 @@ def arms_table(done: Mapping[str, Any]) -> str:
             f"{arm['accuracy']:.3f}",
             interval(arm["ci95"]),
             f"{arm['f1']:.3f}",
-            f"{arm['auroc']:.2f}",
+            "–" if arm["auroc"] is None else f"{arm['auroc']:.2f}",
             f"{arm['reliability']['error']:.2f}",
         ]
         for name, arm in done["arms"].items()
@@ -341,11 +367,12 @@ PARTS: Mapping[str, Callable[[Workspace], Iterable[str]]] = {
     "tuned": tuned,
     "demonstrations": demonstrations,
 }
-TOPICK = "topick"
+TOPICK, STEPS = "topick", "rounds-steps"
 ON_POOLS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "ranker-elsewhere": partial(ranker_elsewhere, curated=False),
     "ranker-curated": partial(ranker_elsewhere, curated=True),
     "ranker-parts": ranker_parts,
+    "rounds-hotpotqa": lambda pools, workspace: rounds_elsewhere(lambda: hotpotqa(pools, QUESTIONS), (), workspace),
 }
 
 
@@ -356,12 +383,15 @@ def main() -> None:
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--pools", type=Path)
     parser.add_argument("--cms", type=Path)
+    parser.add_argument("--gsm8k", type=Path)
     parser.add_argument("--queries", type=int, default=400, help="of topick")
-    parser.add_argument("--part", choices=[*PARTS, *ON_POOLS, TOPICK], action="append")
+    parser.add_argument("--part", choices=[*PARTS, *ON_POOLS, TOPICK, STEPS], action="append")
     asked = parser.parse_args()
     parts = PARTS | {name: partial(part, asked.pools) for name, part in ON_POOLS.items() if asked.pools}
     if asked.pools and asked.cms:
         parts[TOPICK] = partial(topick, asked.pools, asked.cms, asked.queries)
+    if asked.gsm8k:
+        parts[STEPS] = partial(rounds_elsewhere, lambda: problems(asked.gsm8k, QUESTIONS), ("--over", "steps"))
     for name in asked.part or parts:
         print(f"\n## {name}, {asked.llm}", flush=True)
         workspace = Workspace(asked.work, name, asked.llm, asked.dtype)
