@@ -16,8 +16,8 @@ WORK keeps the workspaces: a run that was stopped goes on where it was, and asks
   holds ``topics.json``, ``core_topics.jsonl`` and the released ``train.jsonl``; questions are matched by their text.
 - ``rounds``, ``demonstrations``: three rounds of calibration over the documents of ``facts``, and over the
   demonstrations of the sample pool, all arms; of the latter also whether their scores tell wrong rows.
-- ``rounds-hotpotqa``: rounds over the ten documents of 100 questions of HotpotQA in POOLS.
-- ``rounds-steps``: rounds over the steps of the LLM's own reasoning (paper 001, section 5.4), on 100 problems of
+- ``rounds-hotpotqa``: rounds over the ten documents of 60 questions of HotpotQA in POOLS.
+- ``rounds-steps``: rounds over the steps of the LLM's own reasoning (paper 001, section 5.4), on 60 problems of
   GSM8K, openai/grade-school-math's grade_school_math/data/train.jsonl.
 - ``tuned``: rounds over the documents of ``facts``, with the LLM as it came and fine-tuned on rounds over the pool.
 """
@@ -58,7 +58,7 @@ FORMS: Mapping[str, tuple[object, ...]] = {
     "PromptPG, the default's inputs": ("--method", "promptpg"),
     "as printed, without σ": (*PRINTED, "--no-threshold"),
 }
-QUESTIONS = 100
+QUESTIONS = 60
 """Of HotpotQA and of GSM8K."""
 TUNED_ON = 200
 RECIPE = ("--rate", 5e-4, "--batch", 4, "--epochs", 1)
@@ -255,7 +255,7 @@ def rounds_elsewhere(rows: Callable[[], Rows], options: Sequence[object], worksp
         write(files / "validation.jsonl", rows())
         write(files / "pool.jsonl", [{"input": "an unused demonstration", "output": "of no use"}])
         workspace.run("index", files / "pool.jsonl", "--validation", files / "validation.jsonl")
-    done = workspace.ask("calibrate", "--split", "validation", "-r", 2, *options, "--arms", "full,oracle,sampling")
+    done = workspace.ask("calibrate", "--split", "validation", "--limit", QUESTIONS, "-r", 2, *options, "--arms", "full,oracle,sampling")
     yield arms_table(done)
 
 
