@@ -51,7 +51,8 @@ def _first_to_last(done: SetCalibration) -> str:
     if not done.figures.arms:
         return counted(done.usage.calls, "answer")
     name, arm = next(iter(done.figures.arms.items()))
-    return f"{name}: " + (f"{figure(arm.rounds[0].accuracy)} → " if arm.rounds else "") + figure(arm.accuracy)
+    first = "".join(f"{figure(its.accuracy)} → " for its in arm.rounds if its.round == 0)
+    return f"{name}: {first}{figure(arm.accuracy)}"
 
 
 def _changed(done: IndexReport) -> str:

@@ -32,6 +32,7 @@ from icl_curate.engine.pool.records import Query, Task
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.render import show
+from icl_curate.render.jobs import BRIEF
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 PLAN = CalibrationPlan(rounds=2, split="validation")
@@ -248,6 +249,7 @@ def test_first_answers_of_a_group_are_of_no_later_round(tmp_path: Path) -> None:
     assert isinstance(done, SetCalibration) and done.figures.by
     of_numbers = done.figures.by.groups["number"].arms["full"]
     assert (of_numbers.first_accuracy, of_numbers.first_f1, of_numbers.accuracy) == (None, None, 0.0)
+    assert BRIEF[done.kind](done) == "full: 0.000", "a job's line names no later round as the first answers"
     show(done.kind, done)
 
 
