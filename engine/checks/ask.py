@@ -24,7 +24,7 @@ from ..pool.records import Demonstration, Task
 from ..store import trials
 from ..store.trials import RowAnswers
 from .active import ActivePool
-from .evidence import ANSWERS, SURE, row_evidence
+from .evidence import ANSWERS, SURE, PoolEvidence, row_evidence
 from .results import RowMetrics, RowRun
 
 
@@ -58,10 +58,10 @@ class RowTraining:
         started, settings = time.perf_counter(), llm.settings
         pool = ActivePool(llm.workspace, settings, llm.report, llm.cancel)
         view, capabilities = pool.view, llm.capabilities
-        (rows,) = view.demonstrations([_chosen_rows(pool, plan, settings.seed)])
-        # the nearest other rows of each, none of them a near duplicate of it or suspected; by other evidence than such
-        # answers, so that the same command asks nothing twice
+        # by other evidence than such answers, so that the same command chooses and asks nothing anew
         known = row_evidence(pool, [kind for kind in ANSWERS if kind != "own"])
+        (rows,) = view.demonstrations([_chosen_rows(known, plan, view.rows.tolist(), settings.seed)])
+        # the nearest other rows of each, none of them a near duplicate of it or suspected
         suspects = np.sort(np.array([row.row for row in known.suspects()], np.int64))
         trusted = view.without(suspects) if len(view.rows) - len(suspects) > settings.k else view
         nearest = trusted.top(plan.ranking, [row.as_query() for row in rows], settings.k)
@@ -132,12 +132,10 @@ class RowTraining:
         return len(evidence.suspects()), len(evidence.suspects(SURE))
 
 
-def _chosen_rows(pool: ActivePool, plan: RowPlan, seed: int) -> list[int]:
-    rows = pool.view.rows.tolist()
-    limit = len(rows) if plan.limit is None else min(plan.limit, len(rows))
+def _chosen_rows(known: PoolEvidence, plan: RowPlan, rows: Sequence[int], seed: int) -> list[int]:
     if plan.suspects_first:
-        return [row.row for row in row_evidence(pool).suspects(0.0)[:limit]]
-    drawn = np.random.default_rng([seed, 8]).permutation(len(rows))[:limit]
+        return [row.row for row in known.suspects(0.0)[: plan.limit]]
+    drawn = np.random.default_rng([seed, 8]).permutation(len(rows))[: plan.limit]
     return [rows[i] for i in sorted(drawn.tolist())]
 
 

@@ -89,6 +89,9 @@ def test_a_limit_draws_rows_by_seed_or_takes_the_most_suspect(support: Path) -> 
     with pytest.raises(UsageError, match="cannot rank"):
         _training(workspace, backend, RowPlan(ranking="colour"))
     assert not backend.asked
+    first.ask(Budget())
+    again = _training(workspace, backend, RowPlan(limit=40, suspects_first=True))
+    assert again.requests == first.requests, "what they answered chooses no other rows"
 
 
 THINGS = ["stone", "river", "cloud", "ember", "grove", "island", "harbour", "meadow", "canyon", "glacier"]
