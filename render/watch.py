@@ -46,7 +46,7 @@ def drift_line(drift: Drift) -> str:
     if not drift.beyond_chance:
         return f"drift   {sets}: no change beyond chance ({drift.changed:+.0%}, p {drift.p:.3f})"
     interval = f"95 %: {drift.low:.0%} to {drift.high:.0%}, p {drift.p:.3f}"
-    return f"drift   {sets}: at least {drift.changed:.0%} changed ({interval})"
+    return f"drift   {sets}: about {drift.changed:.0%} changed ({interval})"
 
 
 def accuracy_lines(measured: tuple[MeasuredAccuracy, ...]) -> Iterator[str]:

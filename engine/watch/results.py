@@ -20,9 +20,9 @@ CHANCE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """``queries`` against ``compared`` reference ones. ``changed``: the share of the queries that would have to be
-    other ones, at least, with its 95 % interval; about 0 if nothing changed. ``p``: of such a difference by chance.
-    ``changes``: topics, labels of the nearest demonstrations or words whose share changed most."""
+    """``queries`` against ``compared`` reference ones. ``changed``: an estimate of the least share of the queries
+    that would have to be other ones, with its 95 % interval; about 0 if nothing changed. ``p``: of such a difference by
+    chance. ``changes``: topics, labels of the nearest demonstrations or words whose share changed most."""
 
     reference: Reference
     queries: int

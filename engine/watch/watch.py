@@ -390,7 +390,7 @@ def alarms(
     raised = []
     if drift and drift.beyond_chance and drift.changed >= limits.drift:
         whose = "the pool" if drift.reference == "pool" else drift.reference
-        what = f"at least {drift.changed:.0%} of the queries are not like those of {whose} (p {drift.p:.3f})"
+        what = f"about {drift.changed:.0%} of the queries are not like those of {whose} (p {drift.p:.3f})"
         raised.append(
             Alarm("drift", drift.changed, limits.drift, what,
                   "label some of these queries, then icl-curate index --validation NEW.jsonl, and evaluate again")
