@@ -214,6 +214,9 @@ def _judged_by(metrics: RankerMetrics) -> str:
 
 def show_ledger(entries: Sequence[LedgerEntry]) -> None:
     """The effects of single demonstrations on answers."""
+    if not entries:
+        show_hint("no such demonstration in the ledger, which icl-curate train ranker fills")
+        return
     columns: list[Column[LedgerEntry]] = [
         (Head("id", cut="start"), lambda row: row.id),
         (Head("source", 4, "middle"), lambda row: row.source),
@@ -225,7 +228,7 @@ def show_ledger(entries: Sequence[LedgerEntry]) -> None:
         (Head("95 %", 1), lambda row: f"{row.low:+.3f} to {row.high:+.3f}"),
     ]
     note = "effect: shrunken net effect on accuracy with 95 % interval; icl-curate flips show ID shows the prompts"
-    if entries and (median := entries[0].median) < 0:
+    if (median := entries[0].median) < 0:
         note += (
             f"\nWARNING: most demonstrations cost accuracy where they are added (median {median:+.3f}); "
             "flips prune takes those that surely cost more"
@@ -235,6 +238,9 @@ def show_ledger(entries: Sequence[LedgerEntry]) -> None:
 
 def show_flips(found: Sequence[Flip]) -> None:
     """The queries whose answer flipped when a demonstration was added."""
+    if not found:
+        show_hint("no answer flipped when it was added, as far as icl-curate train ranker has tried")
+        return
     rows = [
         [f.query_id, f.query_input, f.answer_before, f.answer_after, "helped" if f.helped else "hurt", len(f.shown)]
         for f in found

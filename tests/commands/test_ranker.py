@@ -13,6 +13,9 @@ def test_training_the_ledger_and_taking_over(run: Run, support: Path, tmp_path: 
     where = ("-w", support)
     early = run("evaluate", "-m", "ranker", "--limit", 5, *where)
     assert early.code == 2 and "train ranker" in early.err
+    for none in (("flips",), ("flips", "--helpful"), ("flips", "show", "hd-0001")):
+        told = run(*none, *where)
+        assert told.code == 0 and f"icl-curate train ranker -w {support}" in told.out, "an empty table says nothing"
     other = tmp_path / "other"
     shutil.copytree(support, other)  # the same pool, nothing learnt
 
