@@ -89,8 +89,8 @@ class ServingSettings:
 class Confirmation:
     """Accuracy ``before``, with everything kept, and ``after`` the pruning: ``before`` plus the expected ``gain``,
     measured on queries that had no part in the choice; ``low`` and ``high`` are its 95 % interval. ``calls``: distinct
-    prompts that the race needed. On ``queries`` of the ``available`` validation queries. ``named``: what won was what
-    `check` had named before any of them was asked."""
+    prompts that the race needed. It went over ``queries`` of the ``available`` validation queries, with those that got
+    no answer. ``named``: what won was what `check` had named before any of them was asked."""
 
     before: float
     after: float
@@ -114,7 +114,7 @@ class TuneReport(Reported):
     not. ``outcomes``: what became of the distinct prompts. ``known`` says what other evidence there is on what the
     candidate changes. ``graded_by``: what accuracy is, None in runs of before. ``hint`` as in `MethodFigures`.
     ``judge``: what it was asked, if one said which answers are right. ``noise``: the least gain in standard errors,
-    None in runs of before.
+    None in runs of before. ``curve`` is that of `tune vote`, empty here: scripts read it of every pruning.
     """
 
     kind = "tuning"
@@ -123,7 +123,6 @@ class TuneReport(Reported):
     usage: Usage = field(metadata=SPREAD)
     served: ServingSettings
     estimator: str
-    threshold: float | None
     proposed: str
     pruned: tuple[str, ...]
     pruned_rows: tuple[str, ...]

@@ -165,7 +165,6 @@ class Tuning:
             usage=usage_of(list(answers.results.values())),
             served=ServingSettings(settings.method, settings.k, settings.order),
             estimator=self.evidence.ranked_by,
-            threshold=None,
             proposed=winner.name,
             pruned=pruned,
             pruned_rows=tuple(row.id for row in fetch(llm.workspace, beside)) if confirmed else (),

@@ -14,7 +14,7 @@ ALL = CandidateResult("keep everything", "", (), 0, 20, 0.5, None, None, False)
 BEST = replace(ALL, name="noisy", pruned_rows=3, accuracy=0.56, chosen=True)
 SHORT = TuneReport(
     run=1, llm="stub", usage=Usage(40, 0, 0, 400, 40), served=ServingSettings("bm25", 3, "best-last"), estimator="",
-    threshold=None, proposed="noisy", pruned=(), pruned_rows=(), kept=("clean",), validation_before=0.5,
+    proposed="noisy", pruned=(), pruned_rows=(), kept=("clean",), validation_before=0.5,
     validation_after=0.5, gain=0.06, gain_error=0.05, worth_it=False,
     confirmed=Confirmation(0.5, 0.56, 0.06, -0.038, 0.158, 40, 20, 24), candidates=(ALL, BEST), stopped="",
     known=(), instead=(), noise=1.645,

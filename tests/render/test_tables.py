@@ -118,7 +118,7 @@ def _tune() -> None:
 
     candidates = (candidate("keep everything", None), candidate(f"worst: {LONG}", Difference(0.165, 0.094, 0.236)))
     served = ServingSettings("dense", 5, "best-last")
-    given = ("vote", 0.5, "", (), (), (), None, None, 0.0, None, False, None, candidates, "", (), ())
+    given = ("vote", "", (), (), (), None, None, 0.0, None, False, None, candidates, "", (), ())
     show_tuning(TuneReport(4, "openai:model", Usage(9, 10, 2, 9, 9), served, *given))
 
 

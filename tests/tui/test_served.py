@@ -51,7 +51,6 @@ REPORT = TuneReport(
     usage=Usage(40, 0, 0, 400, 40),
     served=ServingSettings("bm25", 3, "best-last"),
     estimator="reliability",
-    threshold=None,
     proposed="noisy and suspects",
     pruned=("noisy",),
     pruned_rows=("clean-1", "odd-2"),
