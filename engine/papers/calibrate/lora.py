@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ...backends.hf.adapters import base_of, is_adapter, peft_package, without_future_warnings
 from ...backends.hf.loading import device_named, load_weights
 from ...backends.hf.tokens import encode, render
-from ...base.errors import UsageError
+from ...base.errors import UsageError, WorkspaceError
 from ...base.files import replace_file
 from ...pool.prompts import Prompt
 from ...pool.records import Message, Query
@@ -132,25 +133,30 @@ class Trainer:
         replace_file(file, lambda opened: opened.write(content))
 
     def resume(self, file: Path, key: str) -> bool:
-        """Go on from what `keep` wrote under the same key; False if there is no such file."""
+        """Go on from what `keep` wrote under the same key; False if there is no such file. Raises `WorkspaceError` if
+        it is damaged."""
         import torch
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
         if not file.is_file():
             return False
-        with safe_open(file, framework="pt") as stored:
-            about = stored.metadata()
-            if about.get("key") != key:
-                return False
-            with torch.no_grad():
+        try:
+            with safe_open(file, framework="pt") as stored:
+                about = stored.metadata() or {}
+                if about.get("key") != key:
+                    return False
+                with torch.no_grad():
+                    for name, value in self.weights.items():
+                        value.copy_(stored.get_tensor(f"weights/{name}"))
                 for name, value in self.weights.items():
-                    value.copy_(stored.get_tensor(f"weights/{name}"))
-            for name, value in self.weights.items():
-                self.optimiser.state[value] = {
-                    part: stored.get_tensor(f"{part}/{name}").to("cpu" if part == "step" else value.device)
-                    for part in ("step", "exp_avg", "exp_avg_sq")
-                }
-            self.losses = json.loads(about["losses"])
+                    self.optimiser.state[value] = {
+                        part: stored.get_tensor(f"{part}/{name}").to("cpu" if part == "step" else value.device)
+                        for part in ("step", "exp_avg", "exp_avg_sq")
+                    }
+                self.losses = [float(loss) for loss in json.loads(about["losses"])]
+        except (SafetensorError, RuntimeError, LookupError, TypeError, ValueError) as error:
+            fix = f"rm {shlex.quote(str(file))}, and run the same command again: it starts anew"
+            raise WorkspaceError("the state of the unfinished training is damaged", fix) from error
         return True
 
     def save(self, folder: Path) -> None:

@@ -20,7 +20,7 @@ from icl_curate.engine.backends.hf.adapters import CONFIG, ORIGIN, WEIGHTS
 from icl_curate.engine.backends.hf.loading import load_description
 from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.backends.hf.tokens import encode, render
-from icl_curate.engine.base.errors import Cancelled, LLMError, UsageError
+from icl_curate.engine.base.errors import Cancelled, LLMError, UsageError, WorkspaceError
 from icl_curate.engine.base.progress import CancelToken
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
@@ -36,7 +36,8 @@ from icl_curate.engine.pool.prompts import Prompt
 from icl_curate.engine.pool.records import Message, Query
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save
 
 ASKED = {
     "sky": ("which colour has the sky?", "blue"),
@@ -201,6 +202,16 @@ def test_what_was_kept_survives_a_kill(
     with pytest.raises(RuntimeError):
         FineTuning.prepare(workspace, settings(model), plan(recipe, out=tmp_path / "adapter"), die).run()
     assert FineTuning.prepare(workspace, settings(model), plan(replace(recipe, seed=1))).run().metrics.resumed_at == 0
+    [state] = (workspace.path / FOLDER).glob("*.safetensors")
+    whole, tensors = state.read_bytes(), load_file(state)
+    with safe_open(state, framework="pt") as stored:
+        key = stored.metadata()["key"]
+    for damaged in (b"", whole[:-9], b"x" * 99, save({}, {"key": key}), save(tensors, {"key": key, "losses": "3"})):
+        state.write_bytes(damaged)
+        with pytest.raises(WorkspaceError, match="state of the unfinished training is damaged") as told:
+            FineTuning.prepare(workspace, settings(model), plan(recipe, out=tmp_path / "adapter")).run()
+        assert str(state) in told.value.fix
+    state.write_bytes(whole)
     done = FineTuning.prepare(workspace, settings(model), plan(recipe, out=tmp_path / "adapter")).run()
     assert done.metrics.resumed_at == 2
     assert len(done.metrics.steps) == 8
