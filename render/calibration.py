@@ -352,11 +352,6 @@ def show_fine_tuning(done: FineTuningRun) -> None:
         f"{metrics.trained_tokens:,} answer tokens, {metrics.parameters:,} parameters, {metrics.seconds:,.0f} s"
     )
     show_set(metrics.counts, metrics.warnings)
-    if metrics.too_long:
-        show_text(
-            f"{counted(metrics.too_long, 'example', 'is', 'are')} too long for the model and were left out",
-            style="yellow",
-        )
     show_text(f"wrote {done.adapter}")
     show_hint(f"next: icl-curate calibrate --split test --llm hf:{done.adapter}")
 

@@ -119,8 +119,11 @@ class FineTuning:
         lessons = [lesson for lesson in encoded if limit is None or len(lesson.ids) <= limit]
         if not lessons:
             raise UsageError(f"no example fits into the model's {limit:,} tokens", "--document-tokens, with fewer")
+        if too_long := len(encoded) - len(lessons):
+            left_out = f"{counted(too_long, 'example', 'is', 'are')} too long for the model and left out"
+            examples = replace(examples, warnings=(*examples.warnings, left_out))
         key = _key(name, config, settings, plan, lessons, conversations)
-        out, too_long = plan.out or workspace.path / FOLDER / key[:12], len(encoded) - len(lessons)
+        out = plan.out or workspace.path / FOLDER / key[:12]
         _check_target(out, key, plan.force)
         cancel = cancel or CancelToken()
         return cls(workspace, settings, plan, report, cancel, name, examples, lessons, too_long, key, out)

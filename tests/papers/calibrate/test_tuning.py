@@ -247,6 +247,7 @@ def test_documents_are_cut_and_examples_that_do_not_fit_are_left_out(model: Path
     workspace = workspace_of(tmp_path / "w", [*QUERIES, long])
     work = FineTuning.prepare(workspace, settings(model, document_tokens=4), plan())
     assert (len(work.lessons), work.too_long) == (3, 1)
+    assert "1 example is too long for the model and left out" in work.cost().warnings, "a dry run tells of it, too"
     tokenizer, _ = load_description(str(model))
     asked = Calibration.prepare(
         LLMClient(workspace, LocalModel(str(model)), settings(model, document_tokens=4), dry_run=True),
