@@ -35,6 +35,7 @@ from ..base.packages import VERSION
 from ..base.progress import CancelToken, Event, Report, silent
 from ..index import exported as exported_as
 from ..index.exported import MANIFEST, escaped
+from ..index.readers.files import COMPRESSED
 from ..pool.display import encodable_json
 from ..pool.records import Demonstration, Split, Task
 from ..pool.sets import labels_of
@@ -276,6 +277,9 @@ def check_target(plan: ExportPlan) -> None:
     """Raise `UsageError` if the target must not be overwritten; clean up after killed exports first."""
     if not plan.out.name:
         raise UsageError(f"'{plan.out}' is no name of a file or a new folder", ANOTHER)
+    if plan.format != "hf" and plan.out.suffix.lower() in COMPRESSED:
+        plain = plan.out.with_suffix("")
+        raise UsageError(f"{plan.out} is named as compressed, which no export is", f"export to {plain}, then compress it")
     if not plan.dry_run:
         with suppress(OSError):  # an unwritable target is reported when it is written
             _clear(plan)

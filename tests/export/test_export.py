@@ -443,6 +443,14 @@ def test_a_device_is_never_replaced(store: Workspace, tmp_path: Path) -> None:
         export(store, ExportPlan(out=tmp_path / "pipe.jsonl", force=True))
 
 
+@pytest.mark.parametrize("name", ["out.csv.gz", "out.csv.ZST"])
+def test_no_file_is_named_as_compressed_that_is_not(store: Workspace, tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="named as compressed") as told:
+        export(store, ExportPlan(out=tmp_path / name, format="csv"))
+    assert told.value.fix == f"export to {tmp_path / 'out.csv'}, then compress it"
+    assert not (tmp_path / name).exists()
+
+
 # Formulas.
 
 FORMULAS = ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "'=kept", "''-kept", "-5", "+3.5e-7", "-", "it's", "'tis", "＝1"]
