@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ class CurateExampleSelector(BaseExampleSelector):
         shown = best_first if self.selector.settings.order == "best-first" else best_first[::-1]
         return [
             {
-                **NOTHING,
+                **deepcopy(NOTHING),
                 **besides(shot.demonstration),
                 "source": shot.demonstration.source,
                 "id": shot.demonstration.id,

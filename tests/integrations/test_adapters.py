@@ -59,7 +59,9 @@ def test_all_that_a_demonstration_has_reaches_langchain(rich: Path) -> None:
     pytest.importorskip("langchain_core")
     from icl_curate.integrations.langchain import CurateExampleSelector
 
-    found = CurateExampleSelector(rich, method="bm25", k=2).select_examples({"input": "giraffe parcel"})
+    selector = CurateExampleSelector(rich, method="bm25", k=2)
+    selector.select_examples({"input": "parcel"})[-1]["history"].append("of the one who asked")
+    found = selector.select_examples({"input": "giraffe parcel"})
     assert [{name: each[name] for name in ("options", "context", "history")} for each in reversed(found)] == [
         {name: RICH[name] for name in ("options", "context", "history")},
         {"options": [], "context": "", "history": []},
