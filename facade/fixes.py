@@ -4,7 +4,7 @@ workspace of the pool."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import signature
 from pathlib import Path
@@ -46,12 +46,12 @@ def told_in_python(method: Callable[..., Any]) -> Callable[..., Any]:
             if told is None:
                 raise
             own = getattr(getattr(given.get("self"), "workspace", None), "path", None)
-            _tell(told, given.get("workspace", own))
+            _tell(told, given.get("workspace", own), _llm(given))
             if told is error:
                 raise
             raise told from error
         if isinstance(result, Shown):
-            result.workspace = other_workspace(given["self"].workspace.path)
+            result.workspace, result.llm = other_workspace(given["self"].workspace.path), _llm(given)
         return result
 
     return call
@@ -65,12 +65,18 @@ def other_workspace(path: Path) -> Path | None:
     return full.relative_to(here) if full.is_relative_to(here) else full
 
 
-def _tell(error: CurateError, workspace: Any) -> None:
-    """Have the error say what to give in Python, or commands for this workspace."""
+def _llm(given: Mapping[str, Any]) -> dict[str, str]:
+    """The LLM and its server by name, as the pool or this call was given them."""
+    settings = {**getattr(given.get("self"), "given", {}), **given}
+    return {name: settings[name] for name in ("llm", "base_url") if isinstance(settings.get(name), str)}
+
+
+def _tell(error: CurateError, workspace: Any, llm: Mapping[str, str]) -> None:
+    """Have the error say what to give in Python, or commands for this workspace and LLM."""
     error.what, error.fix = map(_in_python, (error.what, error.fix))
     error.args = (error.what,)
     if isinstance(workspace, str | Path):
-        with suggesting(other_workspace(Path(workspace))):
+        with suggesting(other_workspace(Path(workspace)), **llm):
             error.fix = completed(error.fix)
     if error.fix:
         error.__notes__ = [f"fix: {error.fix}"]

@@ -49,10 +49,11 @@ class _Page(io.StringIO):
 
 
 class Shown:
-    """A ``result`` of the engine with all its attributes, and how a notebook shows it. ``workspace``: the one that the
-    commands it suggests are to have."""
+    """A ``result`` of the engine with all its attributes, and how a notebook shows it. ``workspace``, ``llm``: those that
+    the commands it suggests are to have."""
 
     workspace: Path | None = None
+    llm: Mapping[str, str] = {}
 
     def __init__(self, result: Any, *more: Any, draw: Callable[[], None] | None = None) -> None:
         self.result = result
@@ -104,7 +105,7 @@ class Shown:
         from ..render.suggested import suggesting
 
         page = _Page() if styled else io.StringIO()
-        with redirect_stdout(page), drawn_to(width), suggesting(self.workspace):
+        with redirect_stdout(page), drawn_to(width), suggesting(self.workspace, **self.llm):
             self._draw()
         return page.getvalue().rstrip("\n")
 

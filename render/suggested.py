@@ -1,6 +1,6 @@
 """Suggested commands with the workspace, LLM, server, prompts and grading of the command that suggests them, if these
 were typed: pasted, they would otherwise look into another workspace, ask another LLM or measure other prompts. Where
-there is no command line, a workspace can be told."""
+there is no command line, a workspace and an LLM can be told."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _BELOW: Mapping[str, str] = {
     "tune": "apply vote",
     "version": "delete list restore save show",
 }
+_ASK = re.compile(r" (calibrate( keys| query)?|curate|evaluate|llm (check|record)|preview|train .*|tune|watch)")
 IN_WORKSPACE: dict[str, frozenset[str]] = {
-    f" {f'{above} {word}'.strip()}": frozenset({"workspace"})
-    for above, words in _BELOW.items()
-    for word in words.split()
+    words: frozenset({"workspace", *(("llm", "base_url") if _ASK.fullmatch(words) else ())})
+    for words in (f" {f'{above} {word}'.strip()}" for above, below in _BELOW.items() for word in below.split())
 }
-"""The words of every command that has the option of a workspace."""
+"""The words of every command that has the option of a workspace, and which of the options that can be told it has."""
 
 _told: ContextVar[dict[str, str] | None] = ContextVar("_told", default=None)
 _typed: dict[str, str] = {}
@@ -79,9 +79,10 @@ def _options(commands: Mapping[str, Any], above: str) -> dict[str, frozenset[str
 
 
 @contextmanager
-def suggesting(workspace: Path | None) -> Iterator[None]:
-    """Commands get this workspace, whatever was typed; None: the usual one."""
-    before = _told.set({"workspace": quote(str(workspace))} if workspace else {})
+def suggesting(workspace: Path | None, **llm: str) -> Iterator[None]:
+    """Commands get this workspace, whatever was typed; None: the usual one. ``llm``: also ``llm`` and ``base_url``."""
+    told = {"workspace": str(workspace)} if workspace else {}
+    before = _told.set({name: quote(value) for name, value in (told | llm).items()})
     try:
         yield
     finally:

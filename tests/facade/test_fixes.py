@@ -79,9 +79,23 @@ def test_commands_are_for_the_workspace_of_the_pool(pool: Pool, capsys: pytest.C
     assert " -w " not in repr(usual.prune("r1")) + repr(usual)  # a folder's name may have a -w
 
 
+def test_commands_ask_the_llm_of_the_pool(pool: Pool) -> None:
+    other = Pool("my pool", llm="openai:a model", base_url="http://localhost:1/v1", progress=False)
+    with pytest.raises(CurateError) as refused:
+        other.preview("text", method="ranker")
+    asked = "-w 'my pool' --llm 'openai:a model' --base-url http://localhost:1/v1"
+    assert refused.value.fix.startswith(f"icl-curate train ranker {asked}")
+    with pytest.raises(CurateError) as refused:
+        pool.preview("text", method="ranker", llm="recorded:x")
+    assert "-w 'my pool' --llm recorded:x" in refused.value.fix
+    watched = repr(other.watch([{"input": f"text number {i}"} for i in range(6)]))
+    assert f"icl-curate evaluate {asked} -m dense" in " ".join(watched.split())
+
+
 def test_the_commands_with_a_workspace_are_those_of_the_command_line() -> None:
     options = _options(get_command(app).commands, "")  # type: ignore[attr-defined]
-    assert IN_WORKSPACE.keys() == {words for words, own in options.items() if "workspace" in own}
+    told = {words: own & {"workspace", "llm", "base_url"} for words, own in options.items() if "workspace" in own}
+    assert told == IN_WORKSPACE
     with suggesting(Path("w")):
         assert (
             completed("icl-curate template list; icl-curate undo") == "icl-curate template list; icl-curate undo -w w"
