@@ -143,11 +143,14 @@ def encoding_of(head: bytes) -> str:
         return "utf-32"
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
+    for encoding, zeros, texts in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
+        if zeros == b"\0\0" and 0 not in texts:  # without a mark: two ASCII characters (RFC 4627, section 3)
+            return encoding
     return "utf-8"
 
 
 def text_lines(stream: Any, longest: int = 0) -> tuple[str, Iterator[bytes | str | BadRecord]]:
-    """The encoding by byte order mark, and the lines: bytes for UTF-8, text for the others, `TOO_LONG` in the place of
+    """The encoding by how the file begins, and the lines: bytes for UTF-8, text for the others, `TOO_LONG` in the place of
     one that is, or that is as long as ``longest`` if this is given."""
     longest = min(longest or LINE, LINE)
     buffered = stream if isinstance(stream, io.BufferedReader | gzip.GzipFile) else io.BufferedReader(stream)
