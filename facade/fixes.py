@@ -41,7 +41,7 @@ def told_in_python(method: Callable[..., Any]) -> Callable[..., Any]:
         given = dict(zip(names, args, strict=False)) | kwargs
         try:
             result = method(*args, **kwargs)
-        except (CurateError, OSError) as error:
+        except (CurateError, OSError, ValueError) as error:
             told = error if isinstance(error, CurateError) else fault(error)
             if told is None:
                 raise

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from .errors import CurateError, DiskError
+from .errors import CurateError, DiskError, UsageError
 
 KINDS: Mapping[int, str] = {
     stat.S_IFDIR: "a folder",
@@ -39,10 +39,12 @@ _MENDS: Mapping[int, str] = {
 
 
 def fault(error: BaseException) -> CurateError | None:
-    """An operating system error as one line with its fix; None for other exceptions.
+    """An operating system error, or a path that it cannot have, as one line with its fix; None for other exceptions.
 
     Exceptions of libraries that wrap a system error are recognised by its text.
     """
+    if isinstance(error, ValueError) and str(error).startswith("embedded null"):
+        return UsageError("a path has a NUL character", "check the paths given, and those that the workspace has")
     number = _number(error)
     if number is None:
         return None

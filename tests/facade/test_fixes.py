@@ -70,6 +70,9 @@ def test_commands_are_for_the_workspace_of_the_pool(pool: Pool, capsys: pytest.C
     with pytest.raises(CurateError, match="file name too long") as long:
         pool.export(f"{'x' * 300}.jsonl")
     assert long.value.fix == "use a shorter name"
+    for call in (lambda: Pool("a\0b"), lambda: pool.export("a\0b.jsonl"), lambda: Pool.index(ROWS, "a\0b")):
+        with pytest.raises(UsageError, match="a path has a NUL character"):
+            call()
     Path("pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     Pool.index("pool.jsonl", "my pool", encode=False)
     Path("pool.jsonl").unlink()
