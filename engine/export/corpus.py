@@ -279,7 +279,8 @@ def check_target(plan: ExportPlan) -> None:
         raise UsageError(f"'{plan.out}' is no name of a file or a new folder", ANOTHER)
     if plan.format != "hf" and plan.out.suffix.lower() in COMPRESSED:
         plain = plan.out.with_suffix("")
-        raise UsageError(f"{plan.out} is named as compressed, which no export is", f"export to {plain}, then compress it")
+        what = f"{plan.out} is named as compressed, which no export is"
+        raise UsageError(what, f"export to {plain}, then compress it")
     if not plan.dry_run:
         with suppress(OSError):  # an unwritable target is reported when it is written
             _clear(plan)

@@ -43,6 +43,7 @@ from ..store.outputs import check_labels
 from ..store.settings import CONFIG, Settings
 from ..store.workspace import Workspace
 from .databases import SQL
+from .fields import few
 from .files import (
     IndexedFile,
     Reading,
@@ -385,6 +386,9 @@ def _carried(carried: Carried) -> Iterator[str]:
     if carried.gone:
         gone = counted(carried.gone, "row", "is", "are")
         yield f"{gone} gone from the files, with decisions that apply again when they come back: icl-curate history"
+    if took := carried.took:
+        new = f"{counted(len(took), 'row')} of the same content ({few(took)})"
+        yield f"decisions on rows that were gone hold for {new}: icl-curate history"
     for name in carried.sources:
         yield f"the pruned source {name} has no row now; if it has another name: icl-curate prune --source NAME"
 

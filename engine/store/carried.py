@@ -18,20 +18,26 @@ _TEXTS = "demonstrations d LEFT JOIN outputs_as_read r USING (row)"
 
 class Carried(NamedTuple):
     """How many corrections ``lapsed``, as the files say something new about their rows; the ids of rows that say
-    something new and ``stay`` pruned; how many decided rows are ``gone``; pruned ``sources`` that have no row now."""
+    something new and ``stay`` pruned; how many decided rows are ``gone``; pruned ``sources`` that have no row now; the
+    ids of rows that ``took`` the decisions on rows that were gone earlier, as they say the same."""
 
     lapsed: int = 0
     stay: tuple[str, ...] = ()
     gone: int = 0
     sources: tuple[str, ...] = ()
+    took: tuple[str, ...] = ()
+
+
+_DECIDED = """
+    SELECT target FROM decisions WHERE scope IN ('demonstration', 'output') AND batch NOT IN (FROM undone)
+     GROUP BY target HAVING arg_max(action, seq) <> 'restore'"""
 
 
 def carry_over(con: duckdb.DuckDBPyConnection, gone: Int64s, come: Int64s) -> Carried:
     """Let decisions stand for what their rows said: rows that have ``gone`` are retired already, and those that have
     ``come`` are there."""
     with given(con, "gone", {"row": gone}), given(con, "come", {"row": come}):
-        if come.size:
-            _follow(con)
+        took = _follow(con) if come.size else ()
         lapsed = _carry_outputs(con)
         stay = con.execute(
             f"""
@@ -50,11 +56,9 @@ def carry_over(con: duckdb.DuckDBPyConnection, gone: Int64s, come: Int64s) -> Ca
         ).fetchall()
         lost = number(
             con,
-            """
+            f"""
             SELECT count(DISTINCT id) FROM demonstrations SEMI JOIN gone USING (row)
-             WHERE id NOT IN (SELECT id FROM demonstrations WHERE retired_at IS NULL)
-               AND id IN (SELECT target FROM decisions WHERE scope IN ('demonstration', 'output')
-                             AND batch NOT IN (FROM undone) GROUP BY target HAVING arg_max(action, seq) <> 'restore')
+             WHERE id NOT IN (SELECT id FROM demonstrations WHERE retired_at IS NULL) AND id IN ({_DECIDED})
             """,
         )
         sources = con.execute(
@@ -65,12 +69,13 @@ def carry_over(con: duckdb.DuckDBPyConnection, gone: Int64s, come: Int64s) -> Ca
              GROUP BY target HAVING arg_max(action, seq) = 'prune' ORDER BY target
             """
         ).fetchall()
-    return Carried(lapsed, tuple(name for (name,) in stay), lost, tuple(name for (name,) in sources))
+    return Carried(lapsed, tuple(name for (name,) in stay), lost, tuple(name for (name,) in sources), took)
 
 
-def _follow(con: duckdb.DuckDBPyConnection) -> None:
+def _follow(con: duckdb.DuckDBPyConnection) -> tuple[str, ...]:
     """Give decided rows that are gone, now or since earlier, the ids of those that come and say the same, so that
-    decisions are on these. Where another row had that id, its own decisions are not on them."""
+    decisions are on these. Where another row had that id, its own decisions are not on them. Returns the ids of those
+    that take decisions on rows that were gone earlier."""
     con.execute(
         f"""
         CREATE TEMP TABLE texts AS
@@ -99,6 +104,12 @@ def _follow(con: duckdb.DuckDBPyConnection) -> None:
             "DELETE FROM texts WHERE CASE WHEN here THEN id IN (SELECT id FROM renamed)"
             " ELSE id IN (SELECT old FROM renamed) END"
         )
+    took = con.execute(
+        f"""
+        SELECT id FROM renamed WHERE old <> id AND old IN ({_DECIDED})
+           AND old NOT IN (SELECT id FROM demonstrations SEMI JOIN gone USING (row)) ORDER BY id
+        """
+    ).fetchall()
     con.execute(
         """
         INSERT INTO renamed
@@ -123,6 +134,7 @@ def _follow(con: duckdb.DuckDBPyConnection) -> None:
         """
     )
     con.execute("DROP TABLE texts; DROP TABLE renamed")
+    return tuple(name for (name,) in took)
 
 
 def paired(old: str, new: str, alike: str) -> str:

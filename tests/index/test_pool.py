@@ -749,6 +749,19 @@ def test_decisions_stay_with_what_rows_say_when_their_ids_change(
     assert told_of(store)[:2] == ({rows[1]["input"]}, {rows[3]["input"]})
 
 
+def test_a_new_row_that_takes_the_decision_on_one_long_gone_is_told(store: Workspace, tmp_path: Path) -> None:
+    rows = [{**row, **NAMES["named"](i)} for i, row in enumerate(made(6))]
+    run(store, put(tmp_path / "a.jsonl", rows))
+    decided(store, "a1", "a3")
+    assert "2 rows are gone" in run(store, put(tmp_path / "a.jsonl", [rows[0], *rows[4:]])).warnings[0]
+    again = [{**row, "id": f"new{i}"} for i, row in enumerate(rows[:4])]
+    report = run(store, put(tmp_path / "a.jsonl", [*again, *rows[4:]]))
+    assert report.warnings == (
+        "decisions on rows that were gone hold for 2 rows of the same content (new1, new3): icl-curate history",
+    )
+    assert told_of(store)[:2] == ({rows[1]["input"]}, {rows[3]["input"]})
+
+
 def test_decisions_go_with_rows_whose_ids_are_places_in_the_file(store: Workspace, tmp_path: Path) -> None:
     rows = made(6)
     path = tmp_path / "a.jsonl"
@@ -775,7 +788,8 @@ def test_what_was_never_decided_on_has_no_decision_by_the_id_of_another(store: W
     decide(store, "prune", "demonstration", ["1"])
     told = run(store, put(path, [{**row, "id": i} for i, row in enumerate([rows[0], *rows[2:]])])).warnings
     assert told_of(store)[0] == set() and len(told) == 1 and told[0].startswith("1 row is gone")
-    assert run(store, put(path, [{**row, "id": i} for i, row in enumerate(rows)])).warnings == ()
+    [again] = run(store, put(path, [{**row, "id": i} for i, row in enumerate(rows)])).warnings
+    assert again.startswith("decisions on rows that were gone hold for 1 row of the same content (1): ")
     assert told_of(store)[0] == {rows[1]["input"]}
 
 

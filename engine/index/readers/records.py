@@ -150,8 +150,8 @@ def encoding_of(head: bytes) -> str:
 
 
 def text_lines(stream: Any, longest: int = 0) -> tuple[str, Iterator[bytes | str | BadRecord]]:
-    """The encoding by how the file begins, and the lines: bytes for UTF-8, text for the others, `TOO_LONG` in the place of
-    one that is, or that is as long as ``longest`` if this is given."""
+    """The encoding by how the file begins, and the lines: bytes for UTF-8, text for the others, `TOO_LONG` in the place
+    of one that is, or that is as long as ``longest`` if this is given."""
     longest = min(longest or LINE, LINE)
     buffered = stream if isinstance(stream, io.BufferedReader | gzip.GzipFile) else io.BufferedReader(stream)
     head = bytes(buffered.peek(4)[:4])
