@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import zlib
@@ -204,9 +205,16 @@ def test_help_and_the_refusal_of_a_wrong_name_list_every_method(labelled: Copy, 
     assert all(name in raised.value.fix for name in (*METHODS, *LLM_METHODS))
 
 
-def test_an_error_about_an_option_is_told_alone(support: Path, run: Run) -> None:
-    for wrong in (("-m", "nonesuch"), ("--by", "nofield")):
-        assert run("evaluate", *wrong, "-w", support).err.startswith("error: ")
+def test_an_error_about_an_option_is_told_alone(tmp_path: Path, run: Run) -> None:
+    rows = [json.dumps({"input": f"text {i}", "output": "abcd"[i // 20]}) + "\n" for i in range(80)]
+    for name in ("pool", "test"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(rows).replace("text", name))
+    files = (tmp_path / "pool.jsonl", "--test", tmp_path / "test.jsonl")
+    run("index", *files, "-w", tmp_path / "w", "--no-encode")
+    asked = ("evaluate", "--limit", 10, "--dry-run", "-w", tmp_path / "w")
+    assert "warning: test queries: the first 10 have 1 of 4 labels" in run(*asked, "-m", "bm25").err
+    for wrong in (("-m", "nonesuch"), ("-m", "bm25", "--by", "nofield")):
+        assert run(*asked, *wrong).err.startswith("error: ")
 
 
 def test_a_field_that_no_query_has_is_refused_before_the_llm_is_probed(labelled: Copy) -> None:
