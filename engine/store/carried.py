@@ -110,10 +110,10 @@ def _follow(con: duckdb.DuckDBPyConnection) -> tuple[str, ...]:
            AND old NOT IN (SELECT id FROM demonstrations SEMI JOIN gone USING (row)) ORDER BY id
         """
     ).fetchall()
-    con.execute(
+    con.execute(  # the ids of files end in no space, so that none is another's
         """
         INSERT INTO renamed
-        SELECT id, id || '~' || max(row) FROM demonstrations
+        SELECT id, id || '~' || max(row) || ' ' FROM demonstrations
          WHERE retired_at IS NOT NULL AND id IN (SELECT id FROM renamed) AND id NOT IN (SELECT old FROM renamed)
          GROUP BY id
         """

@@ -781,6 +781,21 @@ def test_decisions_go_with_rows_whose_ids_are_places_in_the_file(store: Workspac
                                "icl-curate history",)  # fmt: skip
 
 
+def test_a_decision_on_a_retired_row_is_on_no_row_of_the_users_own_id(store: Workspace, tmp_path: Path) -> None:
+    rows = made(7)
+    path = tmp_path / "a.jsonl"
+
+    def placed(some: list[dict[str, Any]]) -> str:
+        return put(path, [{**row, "id": i} for i, row in enumerate(some)])
+
+    run(store, placed(rows[:6]))
+    decided(store, "1", "2")
+    run(store, placed([rows[0], *rows[2:6]]))
+    [(target,), _] = reversed(told_of(store)[2])
+    run(store, put(tmp_path / "b.jsonl", [{**rows[6], "id": target}]))
+    assert told_of(store)[0] == set(), "it was row 1 that was pruned, which is gone"
+
+
 def test_what_was_never_decided_on_has_no_decision_by_the_id_of_another(store: Workspace, tmp_path: Path) -> None:
     rows = [{"input": row["input"], "output": row["output"]} for row in made(4)]
     path = tmp_path / "a.jsonl"
