@@ -49,8 +49,8 @@ class _Page(io.StringIO):
 
 
 class Shown:
-    """A ``result`` of the engine with all its attributes, and how a notebook shows it. ``workspace``, ``llm``: those that
-    the commands it suggests are to have."""
+    """A ``result`` of the engine with all its attributes, and how a notebook shows it. ``workspace``, ``llm``: what the
+    commands it suggests are to have."""
 
     workspace: Path | None = None
     llm: Mapping[str, str] = {}

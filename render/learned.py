@@ -236,14 +236,14 @@ def show_ledger(entries: Sequence[LedgerEntry]) -> None:
     show_rows(entries, columns, note=note)
 
 
-def show_flips(found: Sequence[Flip]) -> None:
+def show_flips(flips: Sequence[Flip]) -> None:
     """The queries whose answer flipped when a demonstration was added."""
-    if not found:
+    if not flips:
         show_hint("no answer flipped when it was added, as far as icl-curate train ranker has tried")
         return
     rows = [
         [f.query_id, f.query_input, f.answer_before, f.answer_after, "helped" if f.helped else "hurt", len(f.shown)]
-        for f in found
+        for f in flips
     ]
     show_table(["query", "input>", "before", "after", "", "shots"], rows)
 
