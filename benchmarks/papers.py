@@ -94,7 +94,7 @@ def ranker(workspace: Workspace) -> Iterable[str]:
         ends, starts, kept, figures, calls = [], [], [], [], 0
         for seed in range(SEEDS):
             done = workspace.ask("train", "ranker", *options, "--seed", seed, "-k", 5)
-            calls += done["calls"] + done["cached_calls"]
+            calls += done["calls"]
             metrics = done["metrics"]
             kept.append("start" if metrics["untrained"] else f"{metrics['best']['epoch']}")
             own = ("--seed", seed, "--seeds", 1)  # of several rankers, that of the seed answers
@@ -136,7 +136,7 @@ def ranker_elsewhere(pools: Path, workspace: Workspace, *, curated: bool) -> Ite
         for arm, each in measured.items():
             arms.setdefault(arm, []).append(each)
         best = "start" if done["metrics"]["untrained"] else done["metrics"]["best"]["epoch"]
-        yield f"pool {seed}: {done['calls'] + done['cached_calls']:,} prompts, epoch kept: {best}"
+        yield f"pool {seed}: {done['calls']:,} prompts, epoch kept: {best}"
         joined = {arm: np.concatenate(parts) for arm, parts in arms.items()}
         against = [arm for arm in ("dense", "ranker-untrained", PRUNED) if arm in joined]
         told = [
@@ -177,7 +177,7 @@ def ranker_parts(pools: Path, workspace: Workspace) -> Iterable[str]:
         kept = "start" if done["metrics"]["untrained"] else done["metrics"]["best"]["epoch"]
         told.append([form, f"{end.mean():.3f}", f"{start.mean():.3f}", difference(compare(end, start)),
                      difference(compare(end, dense)), difference(compare(end, default)),
-                     f"{kept}, {done['calls'] + done['cached_calls']:,}"])  # fmt: skip
+                     f"{kept}, {done['calls']:,}"])  # fmt: skip
         heads = [
             "ranker",
             "accuracy",
@@ -273,7 +273,7 @@ def tuned(workspace: Workspace) -> Iterable[str]:
     if not workspace.folder.exists():
         workspace.index("facts")
     learnt = workspace.ask("calibrate", "--split", "pool", "--limit", TUNED_ON, "-r", 2, "--until-correct")
-    yield f"{TUNED_ON} questions of the pool: {learnt['calls'] + learnt['cached_calls']:,} answers"
+    yield f"{TUNED_ON} questions of the pool: {learnt['calls']:,} answers"
     llms = {"as it came": workspace}
     examples: tuple[object, ...] = ()
     for on in ("rounds", "answers"):

@@ -128,7 +128,7 @@ def usable(pools: Path, workspace: Workspace) -> Iterable[str]:
             here.run("index", *options)
         found = here.ask("evaluate", "-m", "zero,dense", "--limit", 40, "--seeds", 1, "-k", 3, "--answers", "generate")
         for method, row in found["methods"].items():
-            share = 1 - row["unusable"] / max(row["calls"] + row["cached_calls"], 1)
+            share = 1 - row["unusable"] / max(row["calls"], 1)
             rows.append([kind, method, f"{share:.0%}", *accuracy(row)])
     yield table(["task", "method", "usable replies", "accuracy", "95 %"], rows)
 
