@@ -33,7 +33,7 @@ from icl_curate.render.jobs import dry_run_rows
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.completion import completed
 from icl_curate.tui.dialogs import start as dialogs
-from icl_curate.tui.dialogs.jobs import Jobs
+from icl_curate.tui.dialogs.jobs import COMMANDS, Jobs
 from icl_curate.tui.dialogs.start import Start, propose
 from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
 from icl_curate.tui.widgets.reader import LogView
@@ -191,6 +191,20 @@ def test_what_was_edited_is_there_again_until_it_is_started(workspace: Workspace
         assert await opened(app, pilot, proposed) == proposed[0]
 
     session(workspace.path, script)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 40)])
+def test_names_of_the_commands_that_are_proposed_do_not_break(
+    workspace: Workspace, begun: list[str], size: tuple[int, int]
+) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        assert app.tab is not None
+        propose(app.tab, COMMANDS)
+        await until(pilot, lambda: isinstance(app.screen, Start) and app.screen.costed)
+        named = [line for line in lines_of(app) if "train all" in line or "calibrate" in line]
+        assert "train datamodel" in text_of(app) and len(named) == 2 and "--" not in "".join(named)
+
+    session(workspace.path, script, size)
 
 
 def test_only_the_price_has_the_key_that_starts(workspace: Workspace, begun: list[str]) -> None:

@@ -309,6 +309,7 @@ def test_the_ledger_stands_in_the_list_and_the_flips_in_the_detail(taught: Path)
         assert demos.model.rows.tolist() == [row_of[HURTFUL]]
         told = text_of(app)
         assert "+0 -11" in told and "hurt 11" in told and "was [/x] → " in told and "is ␛[1m now" in told
+        assert "1 shot, run" in told
         await pilot.press("m")
         await settled(pilot)
         assert demos.model.rows.tolist() == [row_of[HELPFUL]]

@@ -15,6 +15,7 @@ from subprocess import DEVNULL, Popen
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO, Any
 
+from rich.columns import Columns
 from rich.table import Table
 from rich.text import Text
 from textual import events, on
@@ -305,11 +306,9 @@ class Start(CostFirst):
         self.field.put(command)
         self.set_focus(self.field if command.endswith(" ") else self.query_one(Price))
         self._ask()
-        text = Text()
-        for i, command in enumerate(self.commands):
-            name = command.split()[0] if command.startswith("index") else " ".join(command.split()[:2])
-            text.append(f" {display_line(name, 40)} ", "reverse" if i == self.at else "muted")
-        self.query_one("#kinds", Static).update(text)
+        names = [display_line(" ".join(JobCommand.typed(each).name), 40) for each in self.commands]
+        kinds = [Text(f" {name} ", "reverse" if i == self.at else "muted") for i, name in enumerate(names)]
+        self.query_one("#kinds", Static).update(Columns(kinds, padding=0))  # no name breaks
 
     @on(events.DescendantFocus)
     def cost_stands(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from ...engine.base.errors import counted
 from ...engine.checks.ledger import LedgerEntry
 from ...engine.pool.display import display_line
 from ...engine.pool.records import Demonstration
@@ -112,6 +113,6 @@ def _ledger(text: Text, s: LedgerEntry, flips: Sequence[Flip]) -> None:
         text.append(display_line(flip.query_input, 300))
         text.append(f"\n  {display_line(flip.answer_before, 80)} → ", "muted")
         text.append(display_line(flip.answer_after, 80), "good" if flip.helped else "bad")
-        text.append(f"   {len(flip.shown)} shots, run {flip.run}", "muted")
+        text.append(f"   {counted(len(flip.shown), 'shot')}, run {flip.run}", "muted")
     if len(flips) > MOST_FLIPS:
         text.append(f"\n\nand {len(flips) - MOST_FLIPS:,} more flips", "muted")
