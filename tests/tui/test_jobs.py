@@ -35,6 +35,7 @@ from icl_curate.tui.completion import completed
 from icl_curate.tui.dialogs import start as dialogs
 from icl_curate.tui.dialogs.jobs import COMMANDS, Jobs
 from icl_curate.tui.dialogs.start import Start, propose
+from icl_curate.tui.jobs import JobsModel
 from icl_curate.tui.tabs.evaluate.tab import EvaluateTab
 from icl_curate.tui.widgets.reader import LogView
 from icl_curate.tui.widgets.table import LineTable
@@ -205,6 +206,29 @@ def test_names_of_the_commands_that_are_proposed_do_not_break(
         assert "train datamodel" in text_of(app) and len(named) == 2 and "--" not in "".join(named)
 
     session(workspace.path, script, size)
+
+
+def test_below_a_dialog_the_list_stands_still(
+    workspace: Workspace, begun: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[bool] = []
+    monkeypatch.setattr("icl_curate.tui.dialogs.jobs.LOOK", 0.01)
+    monkeypatch.setattr(JobsModel, "read", lambda self, opened: reads.append(True) or [])
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        ticks: list[bool] = []
+        await pilot.press("J")
+        await until(pilot, lambda: len(reads) > 1)
+        await pilot.press("n")
+        await until(pilot, lambda: isinstance(app.screen, Start) and app.screen.costed)
+        before = len(reads)
+        app.screen.set_interval(0.01, lambda: ticks.append(True))
+        await until(pilot, lambda: len(ticks) > 9)
+        assert len(reads) == before
+        await pilot.press("escape")
+        await until(pilot, lambda: len(reads) > before)
+
+    session(workspace.path, script)
 
 
 def test_only_the_price_has_the_key_that_starts(workspace: Workspace, begun: list[str]) -> None:

@@ -91,7 +91,8 @@ class Jobs(Dialog[None], BackgroundWork):
         yield KeyBar()
 
     def on_mount(self) -> None:
-        self.set_interval(LOOK, lambda: None if self._looking else self.reload())
+        # below a dialog it stands still: to draw it there takes a third of a processor
+        self.set_interval(LOOK, lambda: self.reload() if self.is_active and not self._looking else None)
         self.reload()
 
     @property
