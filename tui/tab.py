@@ -31,7 +31,7 @@ from textual.containers import Vertical
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from ..engine.base.errors import CurateError, LockedError, NoWorkspaceError, WorkspaceError
+from ..engine.base.errors import Cancelled, CurateError, LockedError, NoWorkspaceError, WorkspaceError
 from ..engine.base.progress import CancelToken
 from ..engine.llm.asking import destination
 from ..engine.llm.cost import DryRun, Plan
@@ -421,7 +421,10 @@ class LLMTab(Tab):
             return
         self.asking = None
         self.ended()
-        self.app.notify(error_text(error), severity="error")
+        if isinstance(error, Cancelled):  # by a key: no error, and there is no command to run again
+            self.notify("stopped: answers that came are kept")
+        else:
+            self.app.notify(error_text(error), severity="error")
 
     def ended(self) -> None:
         """The requests failed or were stopped: undo what ``begun`` of `ask_llm` showed."""

@@ -171,6 +171,26 @@ def test_shots_of_both_sides_name_each_other_and_what_cannot_select_says_why(tmp
     session(workspace.path, script)
 
 
+def test_who_stops_the_llm_is_told_no_error_and_no_command(tmp_path: Path, server: Server) -> None:
+    """There is no command on the screen to run again."""
+    workspace = index(tmp_path, server)
+    server.held = "card"  # stands in each shot, and in no prompt of the probe
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab = app.query_one(PreviewTab)
+        await until(pilot, lambda: ids(tab.model.sides[1]))
+        await pilot.press("a")
+        await until(pilot, lambda: isinstance(app.screen, Confirm))
+        await pilot.press("y")
+        await until(pilot, lambda: any("card" in call.text for call in server.calls))
+        await pilot.press("escape")
+        server.let_go()
+        await until(pilot, lambda: "stopped" in notified(app))
+        assert "command" not in notified(app) and not any(one.severity == "error" for one in app.notices)
+
+    session(workspace.path, script)
+
+
 def test_the_llm_is_asked_once_its_cost_was_agreed_to(tmp_path: Path, server: Server) -> None:
     workspace = index(tmp_path, server)
 
