@@ -28,8 +28,8 @@ HELD = 2.0
 CarryOut = Callable[[Any, "Workspace", bool], "Change"]
 """Makes a decision with `store.decisions`, which is imported after the first paint; the last argument: as a dry run."""
 
-Then = Callable[[], None] | None
-"""What follows once a decision was made."""
+Then = Callable[[], Callable[[], None] | None] | None
+"""What follows once a decision was made, or was made again; it may return what follows once that is undone."""
 
 Targets = Sequence[str] | Callable[["Workspace"], Sequence[str] | Mapping[str, str]]
 """Ids or names, or a function that looks them up when it is the decision's turn, in a thread, with the reason for each
@@ -62,6 +62,8 @@ class DecisionQueue(App[None], BackgroundWork):
         self._begun = datetime.now(UTC).replace(tzinfo=None)  # as the workspace has times
         self._own: set[int] = set()
         """The decisions of this session, by number."""
+        self._follows: dict[int, tuple[Callable[[], object], Callable[[], None]]] = {}
+        """By their number, what follows if they are made again, and if they are undone."""
 
     def opened(self, create: bool = False) -> Workspace:
         raise NotImplementedError
@@ -158,8 +160,10 @@ class DecisionQueue(App[None], BackgroundWork):
                 else:
                     self._own.add(change.batch)
                     self.decided(change)
-                    if then is not None:
-                        then()
+                    if then is not None and (back := then()) is not None:
+                        self._follows[change.batch] = then, back
+                    if change.scope == "batch" and (follow := self._follows.get(int(change.targets[0]))):
+                        follow[change.action == "undo"]()
                 self._release_keys()
 
         async def to_the_end() -> None:

@@ -129,9 +129,16 @@ class Marks:
 
     def switch(self, rows: Int64s) -> None:
         """Mark these rows, or unmark them if all are marked."""
+        if len(self.among(rows)) == len(rows):
+            self.drop(rows)
+        else:
+            self.add(rows)
+
+    def add(self, rows: Int64s) -> None:
+        """Mark these rows."""
         needed = int(rows.max(initial=-1)) + 1
         self._marked = np.pad(self._marked, (0, max(0, needed - len(self._marked))))
-        self._marked[rows] = not bool(self._marked[rows].all())
+        self._marked[rows] = True
 
     def clear(self) -> None:
         """Unmark all rows."""

@@ -22,6 +22,7 @@ from .workers import BackgroundWork
 
 if TYPE_CHECKING:
     from .app import ReviewApp
+    from .decisions import Then
 
 VERBS = frozenset({"prune_row", "relabel_row"})
 
@@ -138,12 +139,17 @@ class MarkKeys(BackgroundWork):
         self.show_marks()
         return True
 
+    def mark_again(self, rows: Int64s) -> None:
+        """The decision that took these marks away was undone."""
+        self.model.marks.add(rows)
+        self.show_marks()
+
     def show_marks(self) -> None:
         self.query_one(LineTable).redraw()
         self.show_status()
 
 
-def relabel_row(node: BackgroundWork, row: PoolRow, then: Callable[[], None] | None = None) -> None:
+def relabel_row(node: BackgroundWork, row: PoolRow, then: Then = None) -> None:
     """Ask for another output of the row: one of its options, one of the pool's labels, or for an open answer a text;
     decide on it, then call ``then``. The list opens at once, so that it gets the keys."""
     review = node.review
@@ -158,7 +164,7 @@ def relabel_row(node: BackgroundWork, row: PoolRow, then: Callable[[], None] | N
     node.ask(Pick(f"Correct output of {row.id}", more=outputs, does="Correct"), relabel)
 
 
-def relabel_rows(node: BackgroundWork, rows: Int64s, reason: str, then: Callable[[], None]) -> None:
+def relabel_rows(node: BackgroundWork, rows: Int64s, reason: str, then: Then) -> None:
     """Ask for the label of several rows, which is given to all of them, then call ``then``."""
     review = node.review
 

@@ -320,11 +320,13 @@ class DemosTab(Tab, MarkKeys):
             return rows[:0]
         return rows
 
-    def _clear(self, rows: Int64s) -> None:
-        """Take the marks of the rows away once they are decided on."""
+    def _clear(self, rows: Int64s) -> Callable[[], None]:
+        """Take the marks of the rows away once they are decided on; returns what brings them back."""
         marks = self.model.marks
+        taken = marks.among(rows)
         hidden = marks.count - len(marks.among(self.model.rows))
         marks.drop(rows)
         self.show_marks()
         if hidden:
             self.notify(f"{counted(hidden, 'marked row')} not shown: left as they are, c clears marks")
+        return partial(self.mark_again, taken)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 
@@ -278,11 +278,13 @@ class SuspectsList(ProblemList, MarkKeys):
             rows = [target.row for target in targets]
             self.review.decide_rows(verb, rows, reasons(verb, targets), partial(self._decided, rows))
 
-    def _decided(self, rows: Sequence[int]) -> None:
-        """They leave the list at once: the next key is meant for the row after them."""
+    def _decided(self, rows: Sequence[int]) -> Callable[[], None]:
+        """They leave the list at once: the next key is meant for the row after them. Returns what marks them again."""
         self.forget("load")
+        taken = self.model.marks.rows
         self.model.leave_out(rows)
         self._draw()
+        return partial(self.mark_again, taken)
 
 
 def _pool_row(one: Suspect) -> PoolRow:
