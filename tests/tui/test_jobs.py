@@ -160,7 +160,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     async def price(folder: Path, line: JobCommand, *_: object) -> DryRun:
         plan = Plan(requests=9, distinct=9, cached=0, to_ask=9, tokens_in=(90, 90), tokens_out=(9, 9), cost=(1.0, 2.0))
-        return DryRun(plan, "")
+        return DryRun(plan, "stub at http://127.0.0.1:8000/v1")
 
     def begin(workspace: Workspace, line: JobCommand, **_: object) -> folders.Job:
         commands.append(shlex.join(line.words))
@@ -204,6 +204,7 @@ def test_names_of_the_commands_that_are_proposed_do_not_break(
         await until(pilot, lambda: isinstance(app.screen, Start) and app.screen.costed)
         named = [line for line in lines_of(app) if "train all" in line or "calibrate" in line]
         assert "train datamodel" in text_of(app) and len(named) == 2 and "--" not in "".join(named)
+        assert "prompts go to" in text_of(app) and "y start   e edit" in text_of(app)
 
     session(workspace.path, script, size)
 
