@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
+from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from tempfile import TemporaryDirectory, TemporaryFile
@@ -28,7 +29,7 @@ from ...engine.base.contract import Reported
 from ...engine.base.errors import CurateError, UsageError
 from ...engine.base.progress import Event
 from ...engine.jobs import OBSERVED
-from ...engine.jobs.folder import Job, error_and_fix
+from ...engine.jobs.folder import error_and_fix
 from ...engine.jobs.follow import JobProgress
 from ...engine.jobs.kinds import COMMANDS, JobCommand, read
 from ...engine.jobs.standby import Standby
@@ -320,22 +321,19 @@ class Start(CostFirst):
 
 def propose(node: BackgroundWork, commands: Sequence[str], at: int = 0) -> None:
     """Let the user start one of these commands as a job; the list of jobs then shows it."""
-
-    def begun(job: Job) -> None:
-        node.review.action_jobs(job.number)
-
-    def begin(line: JobCommand) -> Job:
-        return start(node.review.opened(create=line.kind == "index"), line, standby=node.review.standby)
-
-    def answered(line: JobCommand) -> None:
-        node.in_thread("start", lambda: begin(line), begun)
-
     try:
         node.review.permit(words_of(commands[at]))
     except UsageError as error:
         node.failed("start", error)
     else:
-        node.ask(Start(commands, at), answered)
+        node.ask(Start(commands, at), partial(begin, node))
+
+
+def begin(node: BackgroundWork, line: JobCommand) -> None:
+    """Start a job whose price was seen, and show it in the list of jobs."""
+    review = node.review
+    job = lambda: start(review.opened(create=line.kind == "index"), line, standby=review.standby)  # noqa: E731
+    node.in_thread("start", job, lambda begun: review.action_jobs(begun.number))
 
 
 def _jobs_of(root: CommandLine) -> CommandLine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -20,7 +21,6 @@ from ....engine.base.errors import CurateError
 from ....engine.base.progress import CancelToken, silent
 from ....engine.jobs.folder import Job, doing, jobs
 from ....engine.jobs.kinds import JobCommand
-from ....engine.jobs.start import start
 from ....engine.llm.graded import grading_set
 from ....engine.report.road import Status, status
 from ....engine.store.overview import SuspectShare, suspect_shares
@@ -31,7 +31,7 @@ from ....engine.store.workspace import Workspace
 from ....render.suggested import completed
 from ...actions import Action
 from ...dialogs.index_form import IndexForm
-from ...dialogs.start import propose
+from ...dialogs.start import begin, propose
 from ...dialogs.walk import CurateWalk
 from ...model import Empty
 from ...tab import Nothing, Tab
@@ -280,13 +280,7 @@ class OverviewTab(Tab):
             propose(self, ["index "])
         else:
             here = (self.first.files, self.first.query_one(FileTable).cursor) if self.first else ()
-            self.ask(IndexForm(*here), self._begin)
-
-    def _begin(self, line: JobCommand) -> None:
-        """Start the job whose price was seen, and show it."""
-        review = self.review
-        begin = lambda: start(review.opened(create=True), line, standby=review.standby)  # noqa: E731
-        self.in_thread("start", begin, lambda job: review.action_jobs(job.number))
+            self.ask(IndexForm(*here), partial(begin, self))
 
     @on(FileTable.Chosen)
     def _chosen(self) -> None:
