@@ -204,7 +204,7 @@ def figures(seen: JobView, alone: bool) -> Text:
 
 def curve_line(name: str, values: Sequence[float]) -> Text:
     """What is drawn, its latest value, the lowest and the highest one."""
-    line = Text.assemble((CURVES[name], "muted"), " ", (short(values[-1]), "title"), no_wrap=True)
+    line = Text.assemble((CURVES[name], "muted"), " ", (short(values[-1]), "title"))  # what does not fit goes whole
     return line.append(f"  {short(min(values))}–{short(max(values))}", "muted")
 
 

@@ -423,6 +423,7 @@ def test_a_training_run_on_every_terminal_and_with_hostile_text(workspace: Works
         log = app.screen.query_one(LogView)
         if size[1] >= 24:
             assert "$1.2500" in text
+            assert not [line for line in lines_of(app) if "loss" in line and "…" in line], "no figure is cut"
             assert any("a warning" in line.plain for line in log.shown)
             await pilot.press("l", "g")
             assert app.focused is log
