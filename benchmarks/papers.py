@@ -255,7 +255,8 @@ def rounds_elsewhere(rows: Callable[[], Rows], options: Sequence[object], worksp
         write(files / "validation.jsonl", rows())
         write(files / "pool.jsonl", [{"input": "an unused demonstration", "output": "of no use"}])
         workspace.run("index", files / "pool.jsonl", "--validation", files / "validation.jsonl")
-    done = workspace.ask("calibrate", "--split", "validation", "--limit", QUESTIONS, "-r", 2, *options, "--arms", "full,oracle,sampling")
+    shared = ("--split", "validation", "--limit", QUESTIONS, "-r", 2, "--arms", "full,oracle,sampling")
+    done = workspace.ask("calibrate", *shared, *options)
     yield arms_table(done)
 
 
