@@ -67,7 +67,8 @@ def other_workspace(path: Path) -> Path | None:
 
 def _llm(given: Mapping[str, Any]) -> dict[str, str]:
     """The LLM and its server by name, as the pool or this call was given them."""
-    settings = {**getattr(given.get("self"), "given", {}), **given}
+    here = {name: value for name, value in given.items() if value is not None}
+    settings = {**getattr(given.get("self"), "given", {}), **here}
     return {name: settings[name] for name in ("llm", "base_url") if isinstance(settings.get(name), str)}
 
 

@@ -91,6 +91,9 @@ def test_commands_ask_the_llm_of_the_pool(pool: Pool) -> None:
     with pytest.raises(CurateError) as refused:
         pool.preview("text", method="ranker", llm="recorded:x")
     assert "-w 'my pool' --llm recorded:x" in refused.value.fix
+    with pytest.raises(CurateError) as refused:
+        other.preview("text", method="ranker", llm=None, base_url=None)
+    assert asked in refused.value.fix, "None is not given"
     watched = repr(other.watch([{"input": f"text number {i}"} for i in range(6)]))
     assert f"icl-curate evaluate {asked} -m dense" in " ".join(watched.split())
 
