@@ -233,9 +233,11 @@ class Learning:
                 final += self._learn_batch(epoch, self.training.batch(epoch, at))
                 llm.report(Event(TASK, len(self.batches), total, fields=_event_figures(self.batches[-1])))
             self._measure_epoch(epoch + 1, final)
-            done = self.stale >= plan.patience or (self.measured and self.measured.accuracy == 1.0)
-            if plan.patience and done:
-                llm.report(Event(TASK, len(self.batches), total, f"stopped after epoch {epoch + 1}: no more gain"))
+            perfect = self.measured and self.measured.accuracy == 1.0
+            if plan.patience and (perfect or self.stale >= plan.patience):
+                more = "" if perfect or epoch + 1 == plan.epochs else f"; --patience {plan.epochs} would go on"
+                note = f"stopped after epoch {epoch + 1}: no more gain{more}"
+                llm.report(Event(TASK, len(self.batches), total, note))
                 break
 
     def _learn_batch(self, epoch: int, which: Int64s) -> list[Mark]:

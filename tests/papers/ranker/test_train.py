@@ -655,6 +655,10 @@ def test_few_held_out_queries_are_told_as_noise(world: Workspace, capsys: pytest
 def test_without_patience_no_epoch_is_left_out(world: Workspace) -> None:
     plan = replace(SHORT, epochs=4)
     assert [len(train(world, replace(plan, patience=n), _Steady()).metrics.epochs) for n in (2, 0)] == [3, 5]
+    told: list[Event] = []
+    client = LLMClient(world, _Steady(), with_k(5), told.append)
+    RankerTraining.prepare(client, replace(plan, patience=2)).ask(Budget())
+    assert "stopped after epoch 2: no more gain; --patience 4 would go on" in [one.note for one in told]
     selected = train(world, replace(plan, held_out=0.0, patience=9), _Worsening()).metrics
     last = train(world, replace(plan, held_out=0.0, patience=0), _Worsening()).metrics
     assert selected.best.epoch < last.best.epoch == 4
