@@ -76,6 +76,11 @@ def test_suspects_are_listed_accepted_rejected_and_put_back(faulty: Path) -> Non
         assert history(made)[0].targets == tuple(whole[1:3]) and not part.model.marks.count
         await pilot.press("u")
         await until(pilot, lambda: [one.id for one in part.model.marked()] == whole[1:3])
+        await pilot.press("escape", "G", "space", "U")
+        await until(pilot, lambda: ids(part) == whole[3:])
+        assert [one.id for one in part.model.marked()] == whole[-1:], "it was for another decision"
+        await pilot.press("escape", "u")
+        await until(pilot, lambda: [one.id for one in part.model.marked()] == whole[1:3])
         await pilot.press("x")
         await until(pilot, lambda: ids(part) == whole[3:])
         await settled(pilot)

@@ -72,8 +72,7 @@ class SuspectsModel(MarkedRows):
         return [one for one, is_here in zip(self.found.rows, here, strict=True) if is_here and one.row not in now.gone]
 
     def leave_out(self, rows: Sequence[int]) -> None:
-        """A decision was made on these; the marks were for it."""
-        self.marks.clear()
+        """A decision was made on these."""
         if self.pool_state is not None:
             self.pool_state = replace(self.pool_state, gone=self.pool_state.gone.union(rows))
 

@@ -248,6 +248,7 @@ class SuspectsList(ProblemList, MarkKeys):
         if self.table.range_from is not None:
             self.action_mark()
         targets, state = self.model.targets(self.table.cursor), self.model.pool_state
+        marked = self.model.marks.rows
         if not targets or state is None:
             return
         options = corrections(targets, state.labels)
@@ -255,7 +256,7 @@ class SuspectsList(ProblemList, MarkKeys):
             self.app.notify("answers that are not labels are corrected one by one")
             return
         if not options:
-            relabel_row(self, _pool_row(targets[0]), partial(self._decided, [targets[0].row]))
+            relabel_row(self, _pool_row(targets[0]), partial(self._decided, [targets[0].row], marked))
             return
         by_id = {one.id: one for one in targets}
 
@@ -263,7 +264,7 @@ class SuspectsList(ProblemList, MarkKeys):
             chosen = [_pool_row(by_id[name]) for name in outputs]
             rows, why = [row.row for row in chosen], [row.reason for row in chosen]
             new = dict(zip(rows, outputs.values(), strict=True))
-            self.review.relabel(new, why, partial(self._decided, rows), others(targets, outputs))
+            self.review.relabel(new, why, partial(self._decided, rows, marked), others(targets, outputs))
 
         seen = self.model.seen.demonstration if self.model.seen else None
         name = targets[0].id if len(targets) == 1 else counted(len(targets), "demonstration")
@@ -275,16 +276,17 @@ class SuspectsList(ProblemList, MarkKeys):
         if self.table.range_from is not None:
             self.action_mark()
         if targets := self.model.targets(self.table.cursor):
-            rows = [target.row for target in targets]
-            self.review.decide_rows(verb, rows, reasons(verb, targets), partial(self._decided, rows))
+            rows, marked = [target.row for target in targets], self.model.marks.rows
+            self.review.decide_rows(verb, rows, reasons(verb, targets), partial(self._decided, rows, marked))
 
-    def _decided(self, rows: Sequence[int]) -> Callable[[], None]:
-        """They leave the list at once: the next key is meant for the row after them. Returns what marks them again."""
+    def _decided(self, rows: Sequence[int], marked: Int64s) -> Callable[[], None]:
+        """They leave the list at once: the next key is meant for the row after them. What was ``marked`` when the key
+        was pressed is so no more, as other marks are for another decision. Returns what marks it again."""
         self.forget("load")
-        taken = self.model.marks.rows
+        self.model.marks.drop(marked)
         self.model.leave_out(rows)
         self._draw()
-        return partial(self.mark_again, taken)
+        return partial(self.mark_again, marked)
 
 
 def _pool_row(one: Suspect) -> PoolRow:
