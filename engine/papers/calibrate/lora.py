@@ -154,6 +154,8 @@ class Trainer:
                         for part in ("step", "exp_avg", "exp_avg_sq")
                     }
                 self.losses = [float(loss) for loss in json.loads(about["losses"])]
+        except torch.cuda.OutOfMemoryError:  # the state is whole
+            raise
         except (SafetensorError, RuntimeError, LookupError, TypeError, ValueError) as error:
             fix = f"rm {shlex.quote(str(file))}, and run the same command again: it starts anew"
             raise WorkspaceError("the state of the unfinished training is damaged", fix) from error

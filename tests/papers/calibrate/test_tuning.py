@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -212,6 +213,9 @@ def test_what_was_kept_survives_a_kill(
             FineTuning.prepare(workspace, settings(model), plan(recipe, out=tmp_path / "adapter")).run()
         assert str(state) in told.value.fix
     state.write_bytes(whole)
+    with monkeypatch.context() as full, pytest.raises(torch.cuda.OutOfMemoryError):  # nothing that is whole is deleted
+        full.setattr("safetensors.safe_open", Mock(side_effect=torch.cuda.OutOfMemoryError))
+        FineTuning.prepare(workspace, settings(model), plan(recipe, out=tmp_path / "adapter")).run()
     done = FineTuning.prepare(workspace, settings(model), plan(recipe, out=tmp_path / "adapter")).run()
     assert done.metrics.resumed_at == 2
     assert len(done.metrics.steps) == 8
