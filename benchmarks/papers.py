@@ -255,8 +255,7 @@ def rounds_elsewhere(rows: Callable[[], Rows], options: Sequence[object], worksp
         write(files / "validation.jsonl", rows())
         write(files / "pool.jsonl", [{"input": "an unused demonstration", "output": "of no use"}])
         workspace.run("index", files / "pool.jsonl", "--validation", files / "validation.jsonl")
-    shared = ("--split", "validation", "--limit", QUESTIONS, "-r", 2, "--arms", "full,oracle,sampling")
-    done = workspace.ask("calibrate", *shared, *options)
+    done = workspace.ask("calibrate", "--split", "validation", "-r", 2, *options, "--arms", "full,oracle,sampling")
     yield arms_table(done)
 
 

@@ -332,8 +332,11 @@ def propose(node: BackgroundWork, commands: Sequence[str], at: int = 0) -> None:
 def begin(node: BackgroundWork, line: JobCommand) -> None:
     """Start a job whose price was seen, and show it in the list of jobs."""
     review = node.review
-    job = lambda: start(review.opened(create=line.kind == "index"), line, standby=review.standby)  # noqa: E731
-    node.in_thread("start", job, lambda begun: review.action_jobs(begun.number))
+    node.in_thread(
+        "start",
+        lambda: start(review.opened(create=line.kind == "index"), line, standby=review.standby),
+        lambda job: review.action_jobs(job.number),
+    )
 
 
 def _jobs_of(root: CommandLine) -> CommandLine:
