@@ -44,7 +44,7 @@ from typing import Any
 import hard_labels
 import numpy as np
 from evidence import closed, interval, table
-from icl_curate.engine.base.progress import Event
+from icl_curate.engine.base.progress import Event, Monitor
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.ask import RowPlan, RowTraining
 from icl_curate.engine.checks.check import check_pool
@@ -357,7 +357,7 @@ class Bench:
             shutil.rmtree(folder, ignore_errors=True)
             plan = IndexPlan(paths=(*self.plan.validation, *paths), test=self.plan.test, encoder=self.plan.encoder)
             index_pool(workspace := Workspace.create(folder), plan)
-            found = self.test(LLMClient(workspace, self.backend, self.settings, _tell), "dense")
+            found = self.test(LLMClient(workspace, self.backend, self.settings, Monitor(_tell)), "dense")
             self.say(f"validation queries{name} as demonstrations", found, dirty, clean, 0, 0.0)
         client = self.fresh("classifier")
         view, queries = PoolView(client.workspace, self.settings), queries_of(client.workspace, "validation")
@@ -413,7 +413,7 @@ class Bench:
         path = self.chosen.work / "runs" / f"{self.base.name}-{name}".replace(" ", "-")
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(like or self.base, path)
-        return LLMClient(Workspace.open(path), self.backend, self.settings, _tell)
+        return LLMClient(Workspace.open(path), self.backend, self.settings, Monitor(_tell))
 
     def test(self, client: LLMClient, method: str) -> Tested:
         settings = replace(self.settings, method=method)

@@ -123,8 +123,8 @@ def _check(
     if set(accepted) - set(wanted):
         raise UsageError("a kind to prune is left out by --kind", "icl-curate check prune --help")
     store = open_workspace(workspace)
-    with narrated() as (report, cancel):
-        pool = ActivePool(store, settings_of(workspace, k=options.k, **asdict(counts)), report, cancel)
+    with narrated() as monitor:
+        pool = ActivePool(store, settings_of(workspace, k=options.k, **asdict(counts)), monitor)
         checked = check_pool(pool, wanted, options.also_kept)
         if set(wanted) == set(KINDS):
             suspects_of(pool, checked)  # `status` counts them
@@ -296,5 +296,5 @@ def _evidence(store: Workspace, workspace: Path, counts: EvidenceOptions) -> Poo
     from ..engine.checks.active import ActivePool
     from ..engine.checks.evidence import row_evidence
 
-    with narrated() as (report, cancel):
-        return row_evidence(ActivePool(store, settings_of(workspace, **asdict(counts)), report, cancel))
+    with narrated() as monitor:
+        return row_evidence(ActivePool(store, settings_of(workspace, **asdict(counts)), monitor))

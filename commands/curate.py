@@ -223,8 +223,8 @@ def tune_vote(
     from ..engine.trials.sources import tune as tune_by_vote
 
     store = open_workspace(workspace)
-    with narrated() as (report, cancel):
-        tuned = tune_by_vote(store, settings_of(workspace, k=k, **asdict(counts)), noise, report, cancel)
+    with narrated() as monitor:
+        tuned = tune_by_vote(store, settings_of(workspace, k=k, **asdict(counts)), noise, monitor)
     change = None
     if tuned.pruned:
         change = decide(store, "prune", "source", tuned.pruned, reason or tuned.reason, dry_run=dry_run)

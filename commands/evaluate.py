@@ -160,11 +160,11 @@ def preview(
             lambda llm: PreviewWithAnswer.prepare(llm, asked, stability=stability), store, settings, paid, explain
         )
         return
-    with narrated() as (report, cancel):
+    with narrated() as monitor:
         if request or curl:
-            with client_for(store, settings, report, cancel, dry_run=True) as client:
+            with client_for(store, settings, monitor, dry_run=True) as client:
                 shown = RequestPreview.of(client, asked)
             tell(shown, as_json, curl)
             return
-        seen = look(store, asked, settings, report=report, cancel=cancel)
+        seen = look(store, asked, settings, monitor=monitor)
     tell(seen, as_json, explain)

@@ -142,13 +142,13 @@ def export(
     if background and not dry_run:
         start_job(open_workspace(workspace), as_json)
         return
-    with narrated() as (report, cancel):
+    with narrated() as monitor:
         if format == CALIBRATION:
             from ..engine.papers.calibrate.finetune import export_calibration
 
             done = export_calibration(open_workspace(workspace), plan, settings, arm, balance)
         else:
-            done = write(open_workspace(workspace), plan, report, cancel)
+            done = write(open_workspace(workspace), plan, monitor)
     tell(done, as_json, done=not dry_run)
 
 

@@ -35,9 +35,9 @@ def jobs_follow(
     job = _job(store, number)
     if job.behind:
         say(f"job {job.number} waits for job {job.behind}", err=True)
-    with narrated() as (report, cancel):
-        for event in follow(store, job.number, cancel):
-            report(event)
+    with narrated() as monitor:
+        for event in follow(store, job.number, monitor.cancel):
+            monitor.report(event)
     job = folder.find(store, job.number)
     if job.live:
         fail(f"job {job.number} is still running", f"to stop it: icl-curate jobs cancel {job.number}", 130)
@@ -80,8 +80,8 @@ def jobs_resume(
 
     store = open_workspace(workspace)
     job = resumable(store, _job(store, number).number, trusted=trust)
-    with narrated() as (report, _):
-        report(Event("resume", note=f"in {job.directory}: {job.line}"))
+    with narrated() as monitor:
+        monitor.report(Event("resume", note=f"in {job.directory}: {job.line}"))
     show_job(resume(store, job.number, trusted=trust), as_json)
 
 

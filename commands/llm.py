@@ -48,8 +48,8 @@ def llm_check(
     )
     store = open_workspace(workspace, create=True)
     confirm_server(settings)
-    with narrated() as (report, cancel), client_for(store, settings, report, cancel) as client:
-        checked = check(store, client.backend, client.price, report, cancel, sampling_of(client.settings))
+    with narrated() as monitor, client_for(store, settings, monitor) as client:
+        checked = check(store, client.backend, client.price, monitor, sampling_of(client.settings))
     if not checked.reachable:
         fail(checked.error, checked.fix, LLMError.exit_code)
     tell(checked, as_json)
@@ -72,7 +72,7 @@ def llm_record(
     settings = settings_of(workspace, llm=llm, base_url=base_url, device=device, **asdict(request))
     store = open_workspace(workspace)
     check_target(store, file, force)  # before a model is loaded, or a key is asked for
-    with narrated() as (report, _), client_for(store, settings, report) as client:
+    with narrated() as monitor, client_for(store, settings, monitor) as client:
         answers = record(store, client.backend, file, force)
     if as_json:
         print_json({"kind": "recording", "file": str(file), "llm": settings.llm, "answers": answers})

@@ -56,7 +56,7 @@ def carry_out_with(
     with ExitStack() as opened:
 
         def both(llm: LLMClient) -> PaidWork[R]:
-            client = client_for(workspace, other, llm.report, llm.cancel, dry_run=llm.dry_run, budget=llm.budget)
+            client = client_for(workspace, other, llm.monitor, dry_run=llm.dry_run, budget=llm.budget)
             return ready(llm, opened.enter_context(client))
 
         carry_out(both, workspace, settings, paid)
@@ -84,14 +84,14 @@ def carry_out_all(
     with asking(workspace, settings, paid) as (llm, budget):
         for at, (name, ready) in enumerate(parts.items()):
             if len(parts) > 1 and not paid.dry_run:
-                llm.report(Event(PART, at, len(parts)))
+                llm.monitor.report(Event(PART, at, len(parts)))
             try:
                 work = ready(llm)
             except UsageError as error:
                 refused.append(error)
                 if len(refused) == len(parts):
                     raise
-                llm.report(Event(name, note=f"{name} skipped: {error.what}"))
+                llm.monitor.report(Event(name, note=f"{name} skipped: {error.what}"))
                 continue
             if paid.dry_run:
                 costs[name] = work.cost()
@@ -116,9 +116,9 @@ def asking(workspace: Workspace, settings: Settings, paid: PaidOptions) -> Itera
     from ..engine.llm.client import within_budget
 
     with (
-        narrated() as (report, cancel),
+        narrated() as monitor,
         within_budget(
-            workspace, settings, report, cancel,
+            workspace, settings, monitor,
             max_calls=paid.max_calls, max_cost=paid.max_cost, dry_run=paid.dry_run,
         ) as asked,
     ):  # fmt: skip

@@ -113,12 +113,12 @@ def index(
     if background and not dry_run:
         start_job(open_workspace(workspace, create=True), as_json)
         return
-    with narrated() as (report, cancel):
+    with narrated() as monitor:
         if dry_run:
-            done = dry_run_index(workspace, plan, report, cancel)
+            done = dry_run_index(workspace, plan, monitor)
         else:
             with made_workspace(workspace) as store:
-                done = index_pool(store, plan, report, cancel)
+                done = index_pool(store, plan, monitor)
     tell(done, as_json, done=not dry_run)
 
 

@@ -23,8 +23,8 @@ def demo(
     """Run a whole session on the sample data, with no API key, server or download."""
     from .story import run_demo
 
-    with narrated() as (report, cancel):
-        story = run_demo(workspace, report, cancel, "nothing" if as_json else "tables" if full else "lines")
+    with narrated() as monitor:
+        story = run_demo(workspace, monitor, "nothing" if as_json else "tables" if full else "lines")
     if as_json:
         print_json(story.as_json())
 

@@ -19,7 +19,7 @@ from ..render.terminal import print_error, print_json, say
 
 if TYPE_CHECKING:
     from ..engine.base.contract import Reported
-    from ..engine.base.progress import CancelToken, Report
+    from ..engine.base.progress import CancelToken, Monitor, Report
     from ..engine.pool.records import Query
     from ..engine.store.decisions import Change
     from ..engine.store.settings import Settings
@@ -180,16 +180,16 @@ def show_waiting(what: str, waited: float) -> None:
 
 
 @contextmanager
-def narrated() -> Iterator[tuple[Report, CancelToken]]:
+def narrated() -> Iterator[Monitor]:
     """Report progress on stderr, or to a folder if this process is a job or is watched. The first Ctrl-C or SIGTERM
     stops the work cleanly, the second one at once."""
-    from ..engine.base.progress import stoppable
+    from ..engine.base.progress import Monitor, stoppable
 
     with stoppable() as token:
         state.cancel = token
         try:
             with _narrator() as narrator:
-                yield narrator, token
+                yield Monitor(narrator, token)
         finally:
             state.cancel = None
 

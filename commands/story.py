@@ -5,14 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from ..engine.base.contract import Reported
 from ..engine.base.errors import counted
 from ..engine.base.packages import SAMPLE_DATA, installed
-from ..engine.base.progress import CancelToken, Event, Report
+from ..engine.base.progress import Event, Monitor
 from ..engine.checks.ledger import LedgerEntry, ledger
 from ..engine.curate.results import TuneReport
 from ..engine.curate.tune import Tuning
@@ -109,7 +109,7 @@ class Story(Reported):
         }
 
 
-def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: Shown = "lines") -> Story:
+def run_demo(workspace: Path | None, monitor: Monitor, show: Shown = "lines") -> Story:
     """Run a session from an unknown pool to an exported one, then calibrate questions with documents.
 
     ``show``: what each step came to in a line, or all that its command prints. Without ``workspace`` a temporary folder
@@ -117,7 +117,7 @@ def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: 
     """
     settings = Settings()  # the same demo, whatever the user's settings
     with _folder(workspace) as folder:
-        session = _Session(Workspace.create(folder), settings, report, cancel, show)
+        session = _Session(Workspace.create(folder), settings, monitor, show)
         index = session.index(
             IndexPlan(
                 paths=(str(SAMPLE / "pool" / "*.jsonl"),),
@@ -151,18 +151,19 @@ def run_demo(workspace: Path | None, report: Report, cancel: CancelToken, show: 
 class _Session:
     """The steps, each with the equivalent command."""
 
-    def __init__(self, store: Workspace, settings: Settings, report: Report, cancel: CancelToken, show: Shown) -> None:
-        self.store, self.settings, self.report, self.cancel, self.show = store, settings, report, cancel, show
+    def __init__(self, store: Workspace, settings: Settings, monitor: Monitor, show: Shown) -> None:
+        self.store, self.settings, self.monitor, self.show = store, settings, monitor, show
+        self._unread = replace(monitor, report=self._told)
         self.steps = 0
 
     @contextmanager
     def answering(self) -> Iterator[None]:
         """One client for all steps within: the reader keeps what it has encoded."""
-        with client_for(self.store, self.settings, self.report, self.cancel) as self.llm:
+        with client_for(self.store, self.settings, self.monitor) as self.llm:
             yield
 
     def index(self, plan: IndexPlan) -> IndexReport:
-        indexed = index_pool(self.store, plan, self._unread, self.cancel)
+        indexed = index_pool(self.store, plan, self._unread)
         told = (
             f"{counted(indexed.demonstrations, 'demonstration')} from {counted(indexed.sources, 'source')}, "
             f"{indexed.validation:,} validation and {indexed.test:,} test queries; "
@@ -239,7 +240,7 @@ class _Session:
         return trained, missing
 
     def export(self, out: Path) -> ExportReport:
-        done = export(self.store, ExportPlan(out=out, force=True), self.report, self.cancel)
+        done = export(self.store, ExportPlan(out=out, force=True), self.monitor)
         self._step("export the curated pool", "export curated.jsonl", counted(done.exported["pool"], "demonstration"))
         return done
 
@@ -251,10 +252,9 @@ class _Session:
             store,
             IndexPlan(paths=pool, validation=validation, encoder=self.settings.encoder),
             self._unread,
-            self.cancel,
         )
         queries = queries_of(store, "validation", CALIBRATED)
-        with client_for(store, self.settings, self.report, self.cancel) as llm:
+        with client_for(store, self.settings, self.monitor) as llm:
             all_of_them = Calibration.prepare(llm, queries, CalibrationPlan(split="validation")).ask(Budget())
             assert isinstance(all_of_them, SetCalibration)
             mended = next((i for i, query in enumerate(all_of_them.queries) if _was_corrected(query)), 0)
@@ -270,10 +270,10 @@ class _Session:
             show_calibration(detail)
         return all_of_them, detail
 
-    def _unread(self, event: Event) -> None:
+    def _told(self, event: Event) -> None:
         """Progress of an index, less how its files were understood: they are our own."""
         if event.task != COLUMNS:
-            self.report(event)
+            self.monitor.report(event)
 
     def _run(self, ready: Callable[[LLMClient], PaidWork[R]]) -> R:
         return ready(self.llm).ask(Budget())

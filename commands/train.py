@@ -381,8 +381,8 @@ def train_calibration(
         arm=arm,
         balance=balance,
     )
-    with narrated() as (report, cancel):
-        work = FineTuning.prepare(store, settings, plan, report, cancel)
+    with narrated() as monitor:
+        work = FineTuning.prepare(store, settings, plan, monitor)
         done = work.cost() if dry_run else work.run()
     tell(done, as_json)
 

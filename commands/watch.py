@@ -93,8 +93,8 @@ def watch(
     if ask:
         watched = carry_out_all({"": lambda llm: AskedWatch.prepare(llm, plan)}, store, settings, paid).get("")
     else:
-        with narrated() as (report, cancel):
-            watched = Watch(store, settings, plan, report, cancel).report()
+        with narrated() as monitor:
+            watched = Watch(store, settings, plan, monitor).report()
     if watched is None:
         return
     tell(watched, as_json)
@@ -127,9 +127,9 @@ def audit(
     from ..engine.papers.sources.audit import audit as run_audit
 
     chosen = cast("Sequence[Use]", [use.strip() for use in uses.split(",") if use.strip()])
-    with narrated() as (report, cancel):
+    with narrated() as monitor:
         audited = run_audit(
             log, test, k, task=task, group_by=group_by, uses=chosen, rate=rate, epochs=epochs, noise=noise, seed=seed,
-            report=report, cancel=cancel,
+            monitor=monitor,
         )  # fmt: skip
     tell(audited, as_json)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_type_hints
 
 from ..engine.base.errors import UsageError, did_you_mean
-from ..engine.base.progress import CancelToken, Report, stoppable
+from ..engine.base.progress import Monitor, stoppable
 from ..engine.pool.fields import query_of
 from ..engine.pool.records import Demonstration, Query, Split
 from ..engine.store.settings import KINDS, Settings, resolve
@@ -138,11 +138,11 @@ class Pool:
                 drop=tuple(drop), **held_out,
                 **({} if encode else {"encoder": None}),
             )  # fmt: skip
-            with pool._watched() as (report, cancel):
+            with pool._watched() as monitor:
                 if dry_run:
-                    pool.indexed = Shown(dry_run_index(store.path, plan, report, cancel))
+                    pool.indexed = Shown(dry_run_index(store.path, plan, monitor))
                 else:
-                    pool.indexed = Shown(index_pool(store, plan, report, cancel))
+                    pool.indexed = Shown(index_pool(store, plan, monitor))
             pool.indexed.workspace = other_workspace(store.path)
         return pool
 
@@ -244,8 +244,8 @@ class Pool:
         from ..render.checks import show_checks
 
         wanted = EVERY if kinds is None else kinds_named(kinds)
-        with self._watched() as (report, cancel):
-            pool = ActivePool(self.workspace, self.settings(settings), report, cancel)
+        with self._watched() as monitor:
+            pool = ActivePool(self.workspace, self.settings(settings), monitor)
             checked = check_pool(pool, wanted, also_kept)
             if set(wanted) == set(EVERY):
                 suspects_of(pool, checked)  # `status` counts them
@@ -362,8 +362,8 @@ class Pool:
         from ..engine.store.decisions import decide
         from ..engine.trials.sources import tune
 
-        with self._watched() as (report, cancel):
-            tuned = tune(self.workspace, self.settings(settings), noise, report, cancel)
+        with self._watched() as monitor:
+            tuned = tune(self.workspace, self.settings(settings), noise, monitor)
         if tuned.pruned:
             decide(self.workspace, "prune", "source", tuned.pruned, reason or tuned.reason, dry_run=dry_run)
         return Shown(tuned)
@@ -407,8 +407,8 @@ class Pool:
                 plan = replace(plan, sample=min(plan.sample, most))
             if ask:
                 return self._ask(lambda llm: AskedWatch.prepare(llm, plan), options)
-            with self._watched() as (report, cancel):
-                return Shown(Watch(self.workspace, self.settings(options), plan, report, cancel).report())
+            with self._watched() as monitor:
+                return Shown(Watch(self.workspace, self.settings(options), plan, monitor).report())
 
     def check_llm(self, **settings: Any) -> Shown:
         """Reachability, latency, log-probabilities, scoring and price of the LLM; a few tiny calls."""
@@ -417,10 +417,10 @@ class Pool:
         from ..engine.llm.probing import check
 
         with (
-            self._watched() as (report, cancel),
-            client_for(self.workspace, self.settings(settings), report, cancel) as llm,
+            self._watched() as monitor,
+            client_for(self.workspace, self.settings(settings), monitor) as llm,
         ):
-            return Shown(check(self.workspace, llm.backend, llm.price, report, cancel, sampling_of(llm.settings)))
+            return Shown(check(self.workspace, llm.backend, llm.price, monitor, sampling_of(llm.settings)))
 
     # Decisions.
 
@@ -569,8 +569,8 @@ class Pool:
         asked = query_of(query)
         if answer or stability:
             return self._ask(lambda llm: PreviewWithAnswer.prepare(llm, asked, stability=stability), options)
-        with self._watched() as (report, cancel):
-            return Shown(preview(self.workspace, asked, self.settings(options), report=report, cancel=cancel))
+        with self._watched() as monitor:
+            return Shown(preview(self.workspace, asked, self.settings(options), monitor=monitor))
 
     def request(self, query: Asked, *, curl: bool = False, **settings: Any) -> Shown:
         """The request for a query as it would be sent, as a command for a shell with ``curl``; nothing is sent."""
@@ -578,8 +578,8 @@ class Pool:
         from ..engine.select.preview import RequestPreview
 
         with (
-            self._watched() as (report, cancel),
-            client_for(self.workspace, self.settings(settings), report, cancel, dry_run=True) as llm,
+            self._watched() as monitor,
+            client_for(self.workspace, self.settings(settings), monitor, dry_run=True) as llm,
         ):
             return Shown(RequestPreview.of(llm, query_of(query)), curl)
 
@@ -607,8 +607,8 @@ class Pool:
         )  # fmt: skip
         if plan.format == CALIBRATION:
             return Shown(export_calibration(self.workspace, plan, settings, **set_of))
-        with self._watched() as (report, cancel):
-            return Shown(export(self.workspace, plan, report, cancel))
+        with self._watched() as monitor:
+            return Shown(export(self.workspace, plan, monitor))
 
     def report(self, out: Path | str, title: str = "", *, force: bool = False) -> Path:
         """Write the page for colleagues, ``OUT.html`` or ``OUT.md``: before and after, what was taken out and why."""
@@ -650,8 +650,8 @@ class Pool:
         from ..engine.checks.active import ActivePool
         from ..engine.checks.evidence import row_evidence
 
-        with self._watched() as (report, cancel):
-            return row_evidence(ActivePool(self.workspace, self.settings(settings), report, cancel))
+        with self._watched() as monitor:
+            return row_evidence(ActivePool(self.workspace, self.settings(settings), monitor))
 
     def _decide(
         self,
@@ -684,8 +684,8 @@ class Pool:
         wanted, unlimited = bool(limits["dry_run"]), limits["max_calls"] is None and limits["max_cost"] is None
         limits["dry_run"] = wanted or (unlimited and not parse(settings.llm).local)  # then not even a probe is sent
         with (
-            self._watched() as (report, cancel),
-            within_budget(self.workspace, settings, report, cancel, **limits) as (llm, budget),
+            self._watched() as monitor,
+            within_budget(self.workspace, settings, monitor, **limits) as (llm, budget),
         ):
             work = ready(llm)
             if limits["dry_run"]:
@@ -697,14 +697,14 @@ class Pool:
             return Shown(work.ask(budget))
 
     @contextmanager
-    def _watched(self) -> Iterator[tuple[Report, CancelToken]]:
+    def _watched(self) -> Iterator[Monitor]:
         """Progress, in a notebook as its own bars, and a clean end by Ctrl-C."""
         from ..render.progress import Bars, Narrator, in_notebook
         from ..render.suggested import suggesting
 
         told = suggesting(other_workspace(self.workspace.path))
         with told, stoppable() as cancel, (Bars if in_notebook() else Narrator)(not self.progress) as report:
-            yield report, cancel
+            yield Monitor(report, cancel)
 
 
 def _module(name: str) -> Any:

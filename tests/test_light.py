@@ -20,7 +20,7 @@ import pytest
 from factories.patience import PATIENCE
 from icl_curate.engine.base import arrays, packages
 from icl_curate.engine.base.errors import Cancelled, UsageError
-from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.base.progress import CancelToken, Monitor
 from icl_curate.engine.evaluate.statistics import _half_binomial
 from icl_curate.engine.papers.sources import gradient
 from icl_curate.engine.papers.sources.gradient import multilinear_gradient
@@ -261,13 +261,13 @@ def test_the_default_encoder_without_torch(monkeypatch: pytest.MonkeyPatch) -> N
     without(monkeypatch, "torch")
     light = load_encoder()
     seen: list[tuple[int, int]] = []
-    vectors = light.encode(texts, lambda event: seen.append((event.done, event.total)))
+    vectors = light.encode(texts, Monitor(lambda event: seen.append((event.done, event.total))))
     assert np.array_equal(vectors[:20], light.encode(texts[:20]))  # as queries are encoded
     assert light._large is None and seen == [(0, 40), (40, 40)]
     token = CancelToken()
     token.cancel()
     with pytest.raises(Cancelled):
-        light.encode(texts, cancel=token)
+        light.encode(texts, monitor=Monitor(cancel=token))
 
 
 @pytest.fixture

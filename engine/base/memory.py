@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from .progress import MEMORY, Event, Report
+from .progress import MEMORY, Event, Monitor
 
 ROOT = Path("/")
 GIB = 1 << 30
@@ -38,10 +38,10 @@ def shortage(what: str, needed: int, fix: str, *, root: Path = ROOT) -> str:
     return f"{what} about {needed / GIB:.1f} GiB of memory, and {left / GIB:.1f} GiB are free: {fix}"
 
 
-def warn(report: Report, what: str, needed: int, fix: str) -> None:
+def warn(monitor: Monitor, what: str, needed: int, fix: str) -> None:
     """Report a `shortage` before the work begins."""
     if short := shortage(what, needed, fix):
-        report(Event(MEMORY, note=short))
+        monitor.report(Event(MEMORY, note=short))
 
 
 def _groups(root: Path) -> Iterator[tuple[int, int]]:

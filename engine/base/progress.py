@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .errors import Cancelled
 
@@ -39,28 +39,8 @@ STEPS = frozenset({"train"})
 Report = Callable[[Event], None]
 
 
-def silent(event: Event) -> None:
-    """A `Report` that drops every event."""
-
-
-def within(report: Report, start: int, total: int | None) -> Report:
-    """A `Report` for a part of the work that begins after ``start`` of ``total`` units: converts its events to those of
-    the whole."""
-    return lambda event: report(Event(event.task, start + event.done, total, event.note, event.fields))
-
-
-def in_steps(task: str, places: range, total: int, report: Report, cancel: CancelToken | None) -> Iterator[int]:
-    """The places, with an event of ``task`` at each of them and at the end. Raises `Cancelled` between them."""
-    for place in places:
-        if cancel:
-            cancel.check()
-        report(Event(task, place, total))
-        yield place
-    report(Event(task, places.stop, total))
-
-
 class CancelToken:
-    """Set from any thread or signal handler; long work calls `check` between batches."""
+    """Set from any thread or signal handler; long work looks at it between batches."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -72,10 +52,40 @@ class CancelToken:
     def cancelled(self) -> bool:
         return self._event.is_set()
 
+
+def _dropped(event: Event) -> None:
+    """Of work that nobody follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Monitor:
+    """What long work is given by those who wait for it: where its events go, and whether it is to end."""
+
+    report: Report = _dropped
+    cancel: CancelToken = field(default_factory=CancelToken)
+
     def check(self) -> None:
         """Raise `Cancelled` when the token was set."""
-        if self._event.is_set():
+        if self.cancel.cancelled:
             raise Cancelled
+
+    def within(self, start: int, total: int | None) -> Monitor:
+        """For a part of the work that begins after ``start`` of ``total`` units: converts its events to those of the
+        whole."""
+        report = self.report
+        return replace(self, report=lambda event: report(replace(event, done=start + event.done, total=total)))
+
+    def in_steps(self, task: str, places: range, total: int) -> Iterator[int]:
+        """The places, with an event of ``task`` at each of them and at the end. Raises `Cancelled` between them."""
+        for place in places:
+            self.check()
+            self.report(Event(task, place, total))
+            yield place
+        self.report(Event(task, places.stop, total))
+
+
+SILENT = Monitor()
+"""The monitor of work that nobody follows or ends."""
 
 
 @contextmanager

@@ -42,5 +42,5 @@ class BM25PlusIndex(BM25Index):
 def bm25_plus(view: PoolView, queries: Sequence[Query], k: int, seed: int) -> list[Picks]:
     """Highest BM25+ scores."""
     texts, excluded = [*map(view.searched, queries)], view.excluded_each(queries)
-    tops = BM25PlusIndex(view.lexical).top_many(texts, k, excluded, view.report, view.cancel)
+    tops = BM25PlusIndex(view.lexical).top_many(texts, k, excluded, view.monitor)
     return ranked(tops, "bm25-plus")

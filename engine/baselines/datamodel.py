@@ -64,8 +64,8 @@ class DatamodelTraining:
         """Draw the prompts; nothing is sent. Raises `UsageError` if there are no validation queries, or not more
         candidates than demonstrations in a prompt."""
         started, workspace, settings = time.perf_counter(), llm.workspace, llm.settings
-        queries = validation_queries(workspace, "a datamodel", plan.limit, llm.report)
-        view = PoolView(workspace, settings, llm.report, llm.cancel)
+        queries = validation_queries(workspace, "a datamodel", plan.limit, llm.monitor)
+        view = PoolView(workspace, settings, llm.monitor)
         task, capabilities = view.task, llm.capabilities
         subsets = _subsets([rows for rows, _ in view.top(plan.ranking, queries, plan.candidates)], plan, settings)
         shots = {shot.row: shot for shot in fetch(workspace, np.unique(np.concatenate([rows for _, rows in subsets])))}

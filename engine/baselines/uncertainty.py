@@ -76,7 +76,7 @@ def mdr(context: MethodContext, seed: int) -> RequestStages:
         answers = yield Stage([request for requests in tried for request in requests])
         worth = [_worth(other, answers[i * len(chosen_on) : (i + 1) * len(chosen_on)]) for i in range(len(ERRORS))]
         penalties[own] = ERRORS[int(np.argmax(worth))]
-        context.report(
+        context.monitor.report(
             Event("select", note=f"mdr: C = {penalties[own[0]]:g} chosen on {len(chosen_on)} validation queries")
         )
     chosen = _penalised(candidates, error, penalties.tolist(), context)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..base.arrays import Bools, Float32s, Float64s, Int64s
 from ..base.errors import UsageError
-from ..base.progress import CancelToken, Report, silent
+from ..base.progress import SILENT, Monitor
 from ..llm.graded import grading_set
 from ..pool.records import Demonstration, Query
 from ..retrieval.view import PoolView
@@ -97,13 +97,12 @@ class ActivePool:
         self,
         workspace: Workspace,
         settings: Settings,
-        report: Report = silent,
-        cancel: CancelToken | None = None,
+        monitor: Monitor = SILENT,
         teachers: Sequence[Query] | None = None,
     ) -> None:
         self.workspace, self.settings, self.teachers = workspace, settings, teachers
-        self.report, self.cancel = report, cancel
-        self.view = PoolView(workspace, settings, report, cancel)
+        self.monitor = monitor
+        self.view = PoolView(workspace, settings, monitor)
         self.fault: UsageError | None = None
         """Why there are no vectors, once they were asked for."""
 
@@ -193,9 +192,7 @@ class ActivePool:
         vectors, repeated = self._read(numbers)
         if left_out is not None and vectors is not None:
             outputs = [row.output for row in rows]
-            judged = judge_labels(
-                vectors, outputs, repeated, self.report, self.cancel, left_out, verified=self.verified
-            )
+            judged = judge_labels(vectors, outputs, repeated, self.monitor, left_out, verified=self.verified)
         contradicted = self.contradicted if left_out is None else self._contradiction(numbers, judged)
         refuted = judged.suspect if judged is not None and contradicted else np.zeros(len(rows), np.bool_)
         if contradicted or self.unskilled:
@@ -203,9 +200,9 @@ class ActivePool:
         elif judged is not None and vectors is not None and judged.power is None:
             of = np.unique(np.array([row.source for row in rows], object), return_inverse=True)[1]
             sources = np.asarray(of, np.int64)
-            judged = against_other_sources(judged, vectors, repeated, sources, self.report, self.cancel, left_out)
+            judged = against_other_sources(judged, vectors, repeated, sources, self.monitor, left_out)
         if self.view.task.kind == "open":
-            compared = self.mismatches if left_out is None else mismatches(rows, self.cancel)
+            compared = self.mismatches if left_out is None else mismatches(rows, self.monitor)
         faults = self.faults if left_out is None else self._faults(numbers, rows)
         every = self._parts(numbers, rows)
         parts = tuple(part for part in every if part.told)
@@ -219,7 +216,7 @@ class ActivePool:
         left_out = None if numbers is self.view.rows else ~np.isin(numbers, self.view.rows)
         verified = [_as_row(query) for query in self._stored], self.view.embed(self._stored)
         repeated = groups(self.workspace)[numbers]
-        return judge_parts(rows, task, vectors, repeated, *verified, self.report, self.cancel, left_out)
+        return judge_parts(rows, task, vectors, repeated, *verified, self.monitor, left_out)
 
     def _vectors_of(self, numbers: Int64s) -> Float32s | None:
         """Those of active and pruned rows, if all have one."""
@@ -243,7 +240,7 @@ class ActivePool:
         vectors, repeated = self._read(numbers)
         if vectors is None:
             return None
-        judged = judge_by_trusted(vectors, outputs, repeated, trusted, self.report, self.cancel)
+        judged = judge_by_trusted(vectors, outputs, repeated, trusted, self.monitor)
         return None if self._contradiction(numbers, judged) else judged
 
     @cached_property
@@ -261,7 +258,7 @@ class ActivePool:
         if self.vectors is None or not self._judgeable:
             return None
         outputs = [row.output for row in self.rows]
-        return judge_labels(self.vectors, outputs, self.repeated, self.report, self.cancel, verified=self.verified)
+        return judge_labels(self.vectors, outputs, self.repeated, self.monitor, verified=self.verified)
 
     def _contradiction(self, rows: Int64s, judged: LabelPredictions | None) -> str:
         latest = None if judged is None else latest_trials(self.workspace, self.grading)
@@ -270,7 +267,7 @@ class ActivePool:
     @cached_property
     def mismatches(self) -> Mismatches | None:
         """Outputs compared with their inputs; None if the task is not open. Raises `Cancelled` between blocks."""
-        return mismatches(self.rows, self.cancel) if self.view.task.kind == "open" else None
+        return mismatches(self.rows, self.monitor) if self.view.task.kind == "open" else None
 
     @cached_property
     def faults(self) -> tuple[Fault, ...]:
@@ -287,7 +284,7 @@ class ActivePool:
         task, vectors = self.view.task, None
         if task.kind not in ("labels", "options") and "neighbour" in wanted:
             vectors = self._vectors_of(numbers)
-        return output_faults(rows, task, vectors, self.cancel, wanted, [_as_row(query) for query in self._answered])
+        return output_faults(rows, task, vectors, self.monitor, wanted, [_as_row(query) for query in self._answered])
 
 
 def _as_row(query: Query) -> Demonstration:

@@ -56,7 +56,7 @@ class RowTraining:
         """Choose the rows and search their shots; in a dry run not even a probe is sent. Raises `UsageError` if the
         pool is empty."""
         started, settings = time.perf_counter(), llm.settings
-        pool = ActivePool(llm.workspace, settings, llm.report, llm.cancel)
+        pool = ActivePool(llm.workspace, settings, llm.monitor)
         view, capabilities = pool.view, llm.capabilities
         # by other evidence than such answers, so that the same command chooses and asks nothing anew
         known = row_evidence(pool, [kind for kind in ANSWERS if kind != "own"])

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base.arrays import Float32s, Float64s, Int64s
 from ..base.errors import counted
-from ..base.progress import CancelToken, Report, in_steps, silent
+from ..base.progress import SILENT, Monitor
 from ..llm.graded import left_out
 from ..pool.records import Demonstration, Task
 from ..store.decisions import kept_rows
@@ -148,9 +148,7 @@ CELLS = 1 << 24
 """Maximum number of cosines in memory."""
 
 
-def far_rows(
-    vectors: Float32s, groups: Int64s, report: Report = silent, cancel: CancelToken | None = None
-) -> tuple[Int64s, Float64s, float, float]:
+def far_rows(vectors: Float32s, groups: Int64s, monitor: Monitor = SILENT) -> tuple[Int64s, Float64s, float, float]:
     """Positions of outliers, their distances, the usual distance and the limit.
 
     Distance: 1 − the mean cosine with the `NEIGHBOURS` nearest rows of other ``groups`` (n,). The usual distance is
@@ -161,29 +159,27 @@ def far_rows(
     n = len(vectors)
     part = np.sort(np.random.default_rng(0).permutation(n)[:EXACT])
     everyone = np.arange(n)
-    usual = _distances(vectors, groups, part, everyone, report, cancel)
+    usual = _distances(vectors, groups, part, everyone, monitor)
     apart = usual[usual > SAME]  # texts that are alike up to where the encoder stops reading have one vector
     if len(apart) < LEAST:
         return np.empty(0, np.int64), np.empty(0), 0.0, 0.0
     middle = float(np.median(apart))
     limit = middle + SPREADS * 1.4826 * float(np.median(np.abs(apart - middle)))
-    bound = usual if n <= EXACT else _distances(vectors, groups, everyone, part, report, cancel)
+    bound = usual if n <= EXACT else _distances(vectors, groups, everyone, part, monitor)
     places = np.flatnonzero(bound > limit)
-    distances = bound[places] if n <= EXACT else _distances(vectors, groups, places, everyone, report, cancel)
+    distances = bound[places] if n <= EXACT else _distances(vectors, groups, places, everyone, monitor)
     far = distances > limit
     return places[far], distances[far], middle, limit
 
 
-def _distances(
-    vectors: Float32s, groups: Int64s, of: Int64s, among: Int64s, report: Report, cancel: CancelToken | None
-) -> Float64s:
+def _distances(vectors: Float32s, groups: Int64s, of: Int64s, among: Int64s, monitor: Monitor) -> Float64s:
     """Distance of the positions ``of`` to their neighbours ``among`` others, (len(of),)."""
     others, theirs = vectors[among], groups[among]
     distances = np.ones(len(of))
     size = max(CELLS // max(len(among), 1), 1)
     order = np.argsort(theirs, kind="stable")
     ordered = theirs[order]
-    for start in in_steps("outliers", range(0, len(of), size), len(of), report, cancel):
+    for start in monitor.in_steps("outliers", range(0, len(of), size), len(of)):
         block = of[start : start + size]
         cosines = vectors[block] @ others.T
         own = groups[block]
@@ -240,7 +236,7 @@ def check_pool(pool: ActivePool, kinds: Collection[Kind] = KINDS, also_kept: boo
     if "leak" in kinds:
         findings += leak_findings({row.row: row for row in rows}, leaks(workspace))
     if vectors is not None and "outlier" in kinds:
-        findings += outlier_findings(rows, vectors, repeated, pool.report, pool.cancel)
+        findings += outlier_findings(rows, vectors, repeated, pool.monitor)
     if "class" in kinds:
         findings += class_findings(rows, max(FOLDS, pool.settings.k))
     if {"empty", "cut", "mojibake", "refusal"} & kinds:
@@ -357,14 +353,10 @@ def mismatch_findings(rows: Sequence[Demonstration], compared: Mismatches) -> It
 
 
 def outlier_findings(
-    rows: Sequence[Demonstration],
-    vectors: Float32s,
-    repeated: Int64s,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    rows: Sequence[Demonstration], vectors: Float32s, repeated: Int64s, monitor: Monitor = SILENT
 ) -> Iterator[Finding]:
     """Rows far from all others."""
-    places, distances, middle, limit = far_rows(vectors, repeated, report, cancel)
+    places, distances, middle, limit = far_rows(vectors, repeated, monitor)
     for place, distance in zip(places.tolist(), distances.tolist(), strict=True):
         evidence = f"far from its nearest rows: distance {_decimals(distance)}, usually {_decimals(middle)}"
         severity = min(0.3 + (distance - limit), 1.0)

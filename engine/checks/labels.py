@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ..base.arrays import Bools, Float32s, Float64s, Int64s, one_blas_thread
-from ..base.progress import CancelToken, Report, in_steps, silent
+from ..base.progress import SILENT, Monitor
 from ..pool.choices import option_of
 
 if TYPE_CHECKING:
@@ -175,8 +175,7 @@ def judge_labels(
     vectors: Features,
     outputs: list[str],
     groups: Int64s,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     pruned: Bools | None = None,
     verified: Verified | None = None,
     together: Int64s | None = None,
@@ -204,7 +203,7 @@ def judge_labels(
         bad = untaught
         for done in (0, FOLDS):
             p = np.zeros((len(y), len(names)))  # p(class | x), out of sample
-            for step in in_steps("labels", range(done, done + FOLDS), 2 * FOLDS, report, cancel):
+            for step in monitor.in_steps("labels", range(done, done + FOLDS), 2 * FOLDS):
                 tested = folds == step - done
                 train = _training(y, ~tested, bad)
                 p[tested] = _fitted(x[train], y[train], x[tested], len(names))
@@ -331,12 +330,7 @@ def sharper(p: Float64s, power: float) -> Float64s:
 
 
 def judge_by_trusted(
-    vectors: Float32s,
-    outputs: list[str],
-    groups: Int64s,
-    trusted: Bools,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    vectors: Float32s, outputs: list[str], groups: Int64s, trusted: Bools, monitor: Monitor = SILENT
 ) -> LabelPredictions | None:
     """As `judge_labels`, by classifiers that learn from ``trusted`` (n,) rows alone, whatever the others say: a label
     that no trusted row has is improbable everywhere. A row is suspected if another label is more probable. None if
@@ -351,7 +345,7 @@ def judge_by_trusted(
         return None
     folds, p = fold_of(y, kin), np.zeros((len(rows), len(names)))
     with one_blas_thread():
-        for fold in in_steps("labels", range(FOLDS), FOLDS, report, cancel):
+        for fold in monitor.in_steps("labels", range(FOLDS), FOLDS):
             train = _at_most(np.flatnonzero(teaches & taught[y] & (folds != fold)), y)
             p[folds == fold] = _fitted(x[train], y[train], x[folds == fold], len(names))
     return _predictions(names, labels, p, p.argmax(axis=1) != y)
@@ -380,8 +374,7 @@ def against_other_sources(
     vectors: Features,
     groups: Int64s,
     sources: Int64s,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     pruned: Bools | None = None,
 ) -> LabelPredictions:
     """``judged`` with other ``probabilities``: the mean of its own and those of classifiers that learnt from rows of
@@ -400,7 +393,7 @@ def against_other_sources(
     taught = np.count_nonzero(~untaught) * (1 - 1 / FOLDS)
     probabilities = judged.probabilities.copy()
     with one_blas_thread():
-        for fold in in_steps("labels", range(count), count, report, cancel):
+        for fold in monitor.in_steps("labels", range(count), count):
             tested = folds == fold
             outside = ~(tested | untaught | np.isin(kin, kin[tested]))
             train = _training(y, outside, ~outside)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base.arrays import Float64s
-from ..base.progress import CancelToken
+from ..base.progress import SILENT, Monitor
 from ..pool.records import Demonstration
 from ..retrieval.bm25 import tokenise
 
@@ -63,21 +63,21 @@ class Mismatches:
     usable: bool
 
 
-def mismatches(rows: Sequence[Demonstration], cancel: CancelToken | None = None) -> Mismatches:
+def mismatches(rows: Sequence[Demonstration], monitor: Monitor = SILENT) -> Mismatches:
     """Compare the output of each row with its input. Raises `Cancelled` between blocks."""
     counts = Counter(row.output for row in rows)
     judged = np.array([counts[row.output] < RECURRING for row in rows], np.bool_)
     ranks, probabilities, ratios = np.full(len(rows), np.nan), np.zeros(len(rows)), np.zeros(len(rows))
     if np.count_nonzero(judged) < LEAST:
         return Mismatches(ranks, probabilities, ratios, False)
-    ranks[judged] = _ranks([rows[place] for place in np.flatnonzero(judged).tolist()], cancel)
+    ranks[judged] = _ranks([rows[place] for place in np.flatnonzero(judged).tolist()], monitor)
     two = mixture(ranks[judged])
     if two is not None:
         probabilities[judged], ratios[judged] = two
     return Mismatches(ranks, probabilities, ratios, two is not None)
 
 
-def _ranks(rows: Sequence[Demonstration], cancel: CancelToken | None) -> Float64s:
+def _ranks(rows: Sequence[Demonstration], monitor: Monitor) -> Float64s:
     """The rank of each row's output among others, (n,), in (0, 1]. Ties are broken at random, with a fixed seed, so
     that ranks that mean nothing are uniform."""
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -93,8 +93,7 @@ def _ranks(rows: Sequence[Demonstration], cancel: CancelToken | None) -> Float64
     names = np.unique(outputs, return_inverse=True)[1]
     ranks = np.empty(len(rows))
     for start in range(0, len(rows), BLOCK):
-        if cancel:
-            cancel.check()
+        monitor.check()
         block = slice(start, start + BLOCK)
         others = (given[block] @ said[sample].T).toarray() - own[block, None]
         different = names[block, None] != names[None, sample]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 
 from ..base.arrays import Float32s, Int64s
-from ..base.progress import CancelToken
+from ..base.progress import SILENT, Monitor
 from ..pool.records import Demonstration, Task
 from .rationale import rationale_faults
 from .results import OUTPUTS, RELABEL, REVIEW, Fault, Finding, Kind, finding
@@ -19,7 +19,7 @@ def output_faults(
     rows: Sequence[Demonstration],
     task: Task,
     vectors: Float32s | None = None,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     wanted: Collection[Kind] = OUTPUTS,
     verified: Sequence[Demonstration] = (),
 ) -> tuple[Fault, ...]:
@@ -42,7 +42,7 @@ def output_faults(
             if not structured and "rationale" in wanted:
                 yield from rationale_faults(rows, verified)
         if vectors is not None and "neighbour" in wanted:
-            yield from neighbour_faults(rows, vectors, task, cancel)
+            yield from neighbour_faults(rows, vectors, task, monitor)
 
     return tuple(fault for fault in every() if fault.kind in wanted)
 

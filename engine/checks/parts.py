@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..base.arrays import Bools, Float32s, Float64s, Int64s
-from ..base.progress import CancelToken, Report, silent
+from ..base.progress import SILENT, Monitor
 from ..grading.structured import labels_in
 from ..pool.records import Demonstration, Task
 from .labels import LEAST, Features, LabelPredictions, Verified, against_other_sources, alternatives, judge_labels
@@ -98,8 +98,7 @@ def judge_parts(
     groups: Int64s,
     verified: Sequence[Demonstration],
     verified_vectors: Float32s,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     pruned: Bools | None = None,
 ) -> tuple[JudgedParts, ...]:
     """The parts at each place of outputs where they are a closed set; ``verified`` (q,) are rows of queries, with
@@ -119,9 +118,9 @@ def judge_parts(
         given, kin, left_out = x[: len(parts)], groups[of], None if pruned is None else pruned[of]
         together, values = _together(parts), [part.value for part in parts]
         teachers = Verified(x[len(parts) :], [part.value for part in right], _together(right))
-        judged = judge_labels(given, values, kin, report, cancel, left_out, teachers, together)
+        judged = judge_labels(given, values, kin, monitor, left_out, teachers, together)
         if judged is not None and judged.power is None:
-            judged = against_other_sources(judged, given, kin, sources[of], report, cancel, left_out)
+            judged = against_other_sources(judged, given, kin, sources[of], monitor, left_out)
         if judged is not None:
             p = judged.probabilities * alternatives(judged.labels, together, len(judged.names))
             p /= np.maximum(p.sum(axis=1, keepdims=True), LEAST)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base.arrays import Int64s
 from ..base.errors import CurateError
-from ..base.progress import CancelToken, Report, silent
+from ..base.progress import SILENT, Monitor
 from ..store import overview
 from ..store.browse import pruned_rows
 from ..store.demonstrations import active_labels, active_rows, workspace_fingerprint
@@ -85,13 +85,11 @@ class SuspectsState:
         return now != then or not np.isin(self.active, found.checked, assume_unique=True).all()
 
 
-def find_suspects(
-    workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
-) -> PoolSuspects:
+def find_suspects(workspace: Workspace, settings: Settings, monitor: Monitor = SILENT) -> PoolSuspects:
     """Check the active pool and weigh the evidence of its rows; no LLM is called and nothing is encoded. The result is
     stored for `store.overview`. Rows that the curator kept are among the suspects: `SuspectsState` says which to show.
     Raises `UsageError` if the pool is empty, `Cancelled` between steps."""
-    key, pool = state_key(workspace, settings), ActivePool(workspace, settings, report, cancel)
+    key, pool = state_key(workspace, settings), ActivePool(workspace, settings, monitor)
     found, notes = suspects_of(pool, check_pool(pool, also_kept=True))
     return PoolSuspects(found, pool.view.rows, notes, key)
 

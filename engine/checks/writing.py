@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..base.arrays import Bools, Float32s, Float64s, one_blas_thread
-from ..base.progress import CancelToken
+from ..base.progress import SILENT, Monitor
 from ..grading.metrics import ACCURACY, metric_for, metric_named
 from ..pool.open_answers import unfenced
 from ..pool.records import Demonstration, Task
@@ -185,12 +185,12 @@ things."""
 
 
 def neighbour_faults(
-    rows: Sequence[Demonstration], vectors: Float32s, task: Task, cancel: CancelToken | None = None
+    rows: Sequence[Demonstration], vectors: Float32s, task: Task, monitor: Monitor = SILENT
 ) -> Iterator[Fault]:
     """Rows that nearly all of their near neighbours contradict; looked for where near neighbours mostly agree."""
     if len(rows) < LEAST:
         return
-    pairs = _asking_the_same(rows, near_pairs(vectors, cancel))[:MOST_PAIRS]
+    pairs = _asking_the_same(rows, near_pairs(vectors, monitor))[:MOST_PAIRS]
     name = metric_for(task, [row.output for row in rows[:: max(1, len(rows) // 2_000)]])[0]
     metric = ACCURACY if name == ACCURACY.name else metric_named(name)
 
@@ -218,7 +218,7 @@ def neighbour_faults(
         yield Fault(place, "neighbour", outvoted, told)
 
 
-def near_pairs(vectors: Float32s, cancel: CancelToken | None = None) -> list[tuple[int, int]]:
+def near_pairs(vectors: Float32s, monitor: Monitor = SILENT) -> list[tuple[int, int]]:
     """Pairs of rows with a cosine of `NEAR` or more, the nearest first.
 
     Rows are put in the order of the signs of their products with random directions, which near rows share (Charikar
@@ -227,8 +227,7 @@ def near_pairs(vectors: Float32s, cancel: CancelToken | None = None) -> list[tup
     draw, n = np.random.default_rng(0), len(vectors)
     cosine_of: dict[tuple[int, int], float] = {}
     for _ in range(TABLES if n > BLOCK else 1):
-        if cancel:
-            cancel.check()
+        monitor.check()
         with one_blas_thread():
             signs = vectors @ draw.normal(size=(vectors.shape[1], 32)).astype(np.float32) > 0
             order = np.argsort(np.packbits(signs, axis=1).view(">u4").ravel(), kind="stable")

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..base.arrays import Float64s, Int64s
 from ..base.errors import UsageError
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor
 from ..checks.active import ActivePool
 from ..checks.check import check_pool
 from ..checks.evidence import QUERIES_ANSWERED, row_evidence
@@ -256,20 +256,20 @@ SUSPICIOUS: tuple[Kind, ...] = ("label", "mismatch", "part", *OUTPUTS, "empty", 
 def gather(
     workspace: Workspace,
     settings: Settings,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     relabel: bool = False,
-    told: Report = silent,
     teachers: Sequence[Query] | None = None,
 ) -> PruningEvidence:
     """The evidence on the active pool, to ``relabel`` rows with the corrections of suspected labels; calls no LLM.
-    ``told`` hears of answers that are no evidence, as they were graded otherwise. ``teachers`` as in `ActivePool`.
+    Of its work ``monitor`` hears that answers are no evidence, as they were graded otherwise. ``teachers`` as in
+    `ActivePool`.
     Sources are ranked by the reliability of the latest ``train sources``, or by the share of rows that `check` does not
     suspect before the first. Raises `UsageError` if the pool is empty."""
     rows, sources = active_sources(workspace)
-    pool = ActivePool(workspace, settings, report, cancel, teachers)
+    quiet = Monitor(cancel=monitor.cancel)
+    pool = ActivePool(workspace, settings, quiet, teachers)
     for note in [*left_out(workspace, settings, pool.view.task), *filter(None, [pool.unskilled])]:
-        told(Event("evidence", note=note))
+        monitor.report(Event("evidence", note=note))
     found = check_pool(pool, SUSPICIOUS)
     suspected = np.array(list(dict.fromkeys(one.row for one in found.rows if one.prunes)), np.int64)
     reliability, ranked_by = trials.weights(workspace, "reliability", pool.grading), RELIABILITY
@@ -283,7 +283,7 @@ def gather(
     corrections = {row.row: (row.suggested, row.chance) for row in suggested}
     voted_out: tuple[str, ...] = ()
     with suppress(UsageError):  # no trials, or those of fewer queries than folds
-        voted_out = sources_voted_out(workspace, settings, report, cancel)
+        voted_out = sources_voted_out(workspace, settings, quiet)
     answered = ranked_by == RELIABILITY or not QUERIES_ANSWERED.isdisjoint(evidence.kinds)
     return PruningEvidence(
         rows, sources, reliability, ranked_by, voted_out, suspected, posterior, corrections, pool.taught, answered

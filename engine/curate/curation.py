@@ -17,7 +17,7 @@ import numpy as np
 from ..base.code import is_code
 from ..base.contract import to_json
 from ..base.errors import BudgetError, CurateError, UsageError, counted
-from ..base.progress import Event, Report, silent
+from ..base.progress import Event, Monitor
 from ..checks.ask import RowPlan, RowTraining
 from ..checks.groups import prunable
 from ..llm.asking import judges, price_of, requested
@@ -100,10 +100,10 @@ def race_methods(llm: LLMClient, noise: float, budget: Budget) -> ServingReport:
     was enough for. Raises `UsageError` if there are too few validation queries, or no method beside the configured
     one."""
     queries, own = validation(llm, None), llm.settings.method
-    view = PoolView(llm.workspace, llm.settings, llm.report, llm.cancel)
+    view = PoolView(llm.workspace, llm.settings, llm.monitor)
     asked = {own: served_prompts(llm, queries, own, view)[0]}
     for name in (rival for rival in RIVALS if rival != own):
-        llm.cancel.check()
+        llm.monitor.check()
         with suppress(UsageError):  # not trained, or the pool has no vectors
             asked[name] = served_prompts(llm, queries, name, view)[0]
     if len(asked) < 2:
@@ -183,7 +183,7 @@ class Curation:
         queries = validation(llm, None)
         requests, shown = served_prompts(llm, queries, settings.method)
         calls = _limit(llm, plan, requests)
-        evidence = gather(llm.workspace, settings, silent, llm.cancel, plan.relabel, llm.report)
+        evidence = gather(llm.workspace, settings, llm.monitor, plan.relabel)
         suspects = set(evidence.suspected.tolist())
         suspected = float(np.mean([bool(suspects & set(rows)) for rows in shown]))
         scored = any(request.prompt.choices for request in requests)
@@ -254,10 +254,10 @@ class Curation:
                 asked = budget.at(price_of(judge)) if judge else budget
                 asked.spend(part.calls, part.tokens_in, part.tokens_out)
             budget.spend(max(0, max(state.calls, state.spent) - budget.calls), 0, 0)  # calls that gave no answer
-            llm.report(Event(TASK, 0, None, _begins(state, budget.calls)))
-            telling = _with_spending(llm.report, budget, self.calls, self.plan.max_cost)
+            llm.monitor.report(Event(TASK, 0, None, _begins(state, budget.calls)))
+            telling = _with_spending(llm.monitor, budget, self.calls, self.plan.max_cost)
             try:
-                replace(self, llm=replace(llm, report=telling))._carry_out(state, budget)
+                replace(self, llm=replace(llm, monitor=telling))._carry_out(state, budget)
             finally:
                 with suppress(CurateError, OSError):  # nothing hides what stopped it
                     if (last := kept(workspace)) is not None:
@@ -289,8 +289,8 @@ class Curation:
         if state.pending:
             self._finish(state, decided(self.llm.workspace, state), budget)
         while (step := state.following(state.left)) is not None:
-            self.llm.cancel.check()
-            self.llm.report(Event(TASK, len(state.steps), None, f"step {len(state.steps) + 1}: {_ABOUT[step]}"))
+            self.llm.monitor.check()
+            self.llm.monitor.report(Event(TASK, len(state.steps), None, f"step {len(state.steps) + 1}: {_ABOUT[step]}"))
             made = budget.calls - state.calls  # by this step, before the run was stopped
             with budget.limited(max(0, state.share(step) - made)):
                 done = steps[step](state, budget)
@@ -447,7 +447,7 @@ class Curation:
         return state
 
 
-def _with_spending(report: Report, budget: Budget, calls: int, max_cost: float | None) -> Report:
+def _with_spending(monitor: Monitor, budget: Budget, calls: int, max_cost: float | None) -> Monitor:
     """Tells with the events of answers, and at each step, how much of the budget is spent: so many of its ``calls``, or
     of a limit in dollars as large a share."""
     latest = -1
@@ -457,12 +457,12 @@ def _with_spending(report: Report, budget: Budget, calls: int, max_cost: float |
         share = max(budget.calls / max(calls, 1), budget.cost / max_cost if max_cost else 0.0)
         spent = round(calls * min(1.0, share))
         if event.task == TASK or (event.task == ASK and spent != latest):
-            report(Event(TASK, spent, calls, event.note if event.task == TASK else ""))
+            monitor.report(Event(TASK, spent, calls, event.note if event.task == TASK else ""))
             latest = spent
         if event.task != TASK:
-            report(event)
+            monitor.report(event)
 
-    return told
+    return replace(monitor, report=told)
 
 
 def _limit(llm: LLMClient, plan: CurationPlan, requests: Sequence[Request]) -> int:
@@ -507,7 +507,7 @@ def _options(by: GradedBy, settings: Settings) -> list[str]:
 
 def _can_select(llm: LLMClient, queries: Sequence[Query]) -> list[str]:
     """The configured method and those of the `RIVALS` that can select by now."""
-    able, view = [llm.settings.method], PoolView(llm.workspace, llm.settings, llm.report, llm.cancel)
+    able, view = [llm.settings.method], PoolView(llm.workspace, llm.settings, llm.monitor)
     for name in (rival for rival in RIVALS if rival not in able):
         with suppress(UsageError):  # not trained, or the pool has no vectors
             served_prompts(llm, queries, name, view)

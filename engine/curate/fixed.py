@@ -21,7 +21,7 @@ from ..base.arrays import Float32s, Int64s
 from ..base.contract import OPTIONAL
 from ..base.errors import BudgetError, UsageError
 from ..base.packages import VERSION
-from ..base.progress import Event, silent
+from ..base.progress import SILENT, Event
 from ..evaluate.request_stages import MethodContext
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -121,11 +121,11 @@ class FixedTraining:
         if settings.k < 1 or plan.sets < 2:
             raise UsageError("a fixed prompt needs a shot, and a race two sets", "-k 8 --sets 16")
         queries = validation(llm, plan.limit)
-        view = PoolView(llm.workspace, settings, llm.report, llm.cancel)
+        view = PoolView(llm.workspace, settings, llm.monitor)
         sets = propose(view, queries, settings.k, plan.sets, settings.seed)
         if view.task.kind == "labels" and settings.k < len(view.task.labels):
             of = len(view.task.labels)
-            llm.report(
+            llm.monitor.report(
                 Event("propose", note=f"{settings.k} demonstrations show at most {settings.k} of {of} labels: -k {of}")
             )
         context = MethodContext(
@@ -134,7 +134,7 @@ class FixedTraining:
             settings,
             llm.capabilities,
             queries,
-            silent,
+            SILENT,
         )
         excluded = view.excluded_each(queries)
         cells = cells_of(

@@ -22,7 +22,7 @@ import numpy as np
 from ..base.arrays import Float64s
 from ..base.errors import UsageError, counted
 from ..base.packages import VERSION
-from ..base.progress import Event, silent
+from ..base.progress import SILENT, Event, Monitor
 from ..checks.evidence import SURE
 from ..evaluate.figures import hint
 from ..evaluate.request_stages import LLM_METHODS, MethodContext
@@ -92,7 +92,7 @@ class Tuning:
         settings = llm.settings
         check_method(settings.method, settings.k)
         queries = validation(llm, plan.limit)
-        evidence = gather(llm.workspace, settings, silent, llm.cancel, plan.relabel, llm.report)
+        evidence = gather(llm.workspace, settings, llm.monitor, plan.relabel)
         unwanted = [_rows_of(llm.workspace, revision) for revision in plan.rejected]
         candidates = [
             candidate
@@ -108,7 +108,9 @@ class Tuning:
             for half in filter(None, halves):
                 judges = {query.row for query in half}
                 teachers = [query for query in verified if query.row not in judges]
-                by_others = gather(llm.workspace, settings, silent, llm.cancel, plan.relabel, teachers=teachers)
+                by_others = gather(
+                    llm.workspace, settings, Monitor(cancel=llm.monitor.cancel), plan.relabel, teachers=teachers
+                )
                 parts.append((half, by_others))
         cells = cells_of(_asked(llm, candidates, parts))
         grader = Grader.of(llm, task_of(llm.workspace))
@@ -204,16 +206,16 @@ def _asked(
     """The prompts of each candidate: one a query, as `evaluate` would ask it after this pruning; the queries of each of
     the ``parts`` by its own evidence, in turns."""
     settings = llm.settings
-    view = PoolView(llm.workspace, settings, llm.report, llm.cancel)
+    view = PoolView(llm.workspace, settings, llm.monitor)
     for i, candidate in enumerate(candidates):
-        llm.cancel.check()
-        llm.report(Event(TASK, i, len(candidates)))
+        llm.monitor.check()
+        llm.monitor.report(Event(TASK, i, len(candidates)))
         asked: list[list[Request]] = []
         for queries, evidence in parts:
             own = retold(candidate, evidence, settings.k)
             asked.append(served_prompts(llm, queries, settings.method, view.without(own.rows, own.outputs))[0])
         yield [request for turn in zip_longest(*asked) for request in turn if request is not None]
-    llm.report(Event(TASK, len(candidates), len(candidates)))
+    llm.monitor.report(Event(TASK, len(candidates), len(candidates)))
 
 
 def served_prompts(
@@ -223,7 +225,7 @@ def served_prompts(
     settings = replace(llm.settings, method=method)
     selector = Selector(llm.workspace, settings=settings, view=view)
     rows = [[pick.row for pick in chosen] for chosen in selector.picks(queries)]
-    context = MethodContext(selector, llm.backend, settings, llm.capabilities, queries, silent)
+    context = MethodContext(selector, llm.backend, settings, llm.capabilities, queries, SILENT)
     return context.prompts(rows)[0], rows
 
 
@@ -291,7 +293,7 @@ def check_method(name: str, k: int) -> None:
 
 def validation(llm: LLMClient, limit: int | None) -> list[Query]:
     """The first ``limit`` validation queries. Raises `UsageError` if they are too few for a race."""
-    asked = validation_queries(llm.workspace, "tuning", limit, llm.report)
+    asked = validation_queries(llm.workspace, "tuning", limit, llm.monitor)
     if len(asked) < FIRST:
         raise UsageError(
             f"{counted(len(asked), 'validation query', 'is', 'are')} too few to confirm a pruning",

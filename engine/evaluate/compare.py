@@ -22,7 +22,7 @@ from ..base import contract
 from ..base.arrays import Bools, Float64s
 from ..base.errors import UsageError
 from ..base.packages import VERSION
-from ..base.progress import Event
+from ..base.progress import Event, Monitor
 from ..grading.metrics import ACCURACY, Metric
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -151,7 +151,7 @@ class Evaluation:
         workspace, settings = llm.workspace, llm.settings
         methods, registered = _compared(workspace, plan)
         notes: list[Event] = []  # of the queries: told once the options are found right, beside no error of theirs
-        queries = first_queries(workspace, plan.split, plan.limit, notes.append)
+        queries = first_queries(workspace, plan.split, plan.limit, Monitor(notes.append))
         if not queries:
             others = "; or those that decisions have seen: --split validation" if plan.split == "test" else ""
             raise UsageError(
@@ -159,8 +159,8 @@ class Evaluation:
             )
         values = field_values(workspace, queries, plan.by) if plan.by else []
         capabilities = llm.capabilities
-        view = PoolView.as_indexed(workspace, settings, llm.report, llm.cancel) if plan.as_indexed else None
-        selector = Selector(workspace, "zero", settings=settings, view=view, report=llm.report, cancel=llm.cancel)
+        view = PoolView.as_indexed(workspace, settings, llm.monitor) if plan.as_indexed else None
+        selector = Selector(workspace, "zero", settings=settings, view=view, monitor=llm.monitor)
         choosing = plan.mdr_error is None and "mdr" in methods
         if plan.confusion and selector.task.kind != "labels":
             raise UsageError("--confusion needs a pool whose answers are labels", "omit --confusion")
@@ -169,14 +169,14 @@ class Evaluation:
             raise UsageError("the C of mdr cannot be chosen by a judge's verdicts", "--mdr-c X, or another --metric")
         check_all(plan.methods, selector.task, capabilities, llm.name)
         for note in notes:
-            llm.report(note)
+            llm.monitor.report(note)
         context = MethodContext(
-            selector, llm.backend, settings, capabilities, queries, llm.report, plan.mdr_error,
+            selector, llm.backend, settings, capabilities, queries, llm.monitor, plan.mdr_error,
             queries_of(workspace, "validation", plan.limit) if choosing else (), grader.metric,
         )  # fmt: skip
 
         def select(method: Method, seed: int, asked: Sequence[Query]) -> list[list[int]]:
-            llm.cancel.check()
+            llm.monitor.check()
             return [[pick.row for pick in picks] for picks in method.choose(selector.view, asked, settings.k, seed)]
 
         selections = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from ..base.errors import LLMError, UsageError
-from ..base.progress import Event, Report
+from ..base.progress import Event, Monitor
 from ..base.registry import Registry
 from ..grading.metrics import ACCURACY, Metric
 from ..llm.asking import prompt_budget, prompt_for, request_for
@@ -63,7 +63,7 @@ class MethodContext:
     settings: Settings
     capabilities: Capabilities
     queries: Sequence[Query]
-    report: Report
+    monitor: Monitor
     mdr_error: float | None = 0.5
     validation: Sequence[Query] = ()
     metric: Metric = ACCURACY
@@ -87,7 +87,7 @@ class MethodContext:
             requests.append(request_for(prompt, self.settings, self.capabilities))
             dropped.append(lost)
         if lost_in := sum(1 for lost in dropped if lost):
-            self.report(
+            self.monitor.report(
                 Event("select", note=f"{method}: {lost_in} prompts were too long; their weakest shots were dropped")
             )
         return requests, dropped

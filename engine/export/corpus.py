@@ -32,7 +32,7 @@ from ..base import contract, memory
 from ..base.arrays import Int64s
 from ..base.errors import CurateError, UsageError
 from ..base.packages import VERSION
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor
 from ..index import exported as exported_as
 from ..index.exported import MANIFEST, escaped
 from ..index.readers.files import COMPRESSED
@@ -154,9 +154,7 @@ _CONTENT = """
 """
 
 
-def export(
-    workspace: Workspace, plan: ExportPlan, report: Report = silent, cancel: CancelToken | None = None
-) -> ExportReport:
+def export(workspace: Workspace, plan: ExportPlan, monitor: Monitor = SILENT) -> ExportReport:
     """Write the corpus and its manifest; in a dry run, report what would be written.
 
     Everything is written beside the target and renamed at the end, so after a full disk, a kill or a cancellation the
@@ -175,9 +173,8 @@ def export(
         raise UsageError("nothing to export: no row passes the filters", "icl-curate sources")
     if plan.dry_run:
         return foreseen(plan, exported)
-    token = cancel or CancelToken()
     needed = ROW_BYTES * sum(exported.values())
-    memory.warn(report, "this export takes", needed, "export a part: icl-curate export --source NAME")
+    memory.warn(monitor, "this export takes", needed, "export a part: icl-curate export --source NAME")
 
     def write_rows(split: Split, writer: Writer, path: Path) -> str:
         """Returns the digest of the file."""
@@ -185,9 +182,9 @@ def export(
 
         def batches() -> Iterator[Sequence[Demonstration]]:
             for start in range(0, total, BATCH):
-                token.check()
+                monitor.check()
                 yield chosen.fetch(workspace, split, start)
-                report(Event("export", min(start + BATCH, total), total))
+                monitor.report(Event("export", min(start + BATCH, total), total))
 
         writer(batches(), path, chosen.task, plan.template)
         return settled_digest(path)

@@ -22,7 +22,7 @@ import duckdb
 from ..base import memory
 from ..base.errors import NoWorkspaceError, UsageError, counted
 from ..base.files import private
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor
 from ..retrieval import artefacts, duplicates
 from ..retrieval.served import Access
 from ..shards.shard import INLINE, Engine
@@ -145,20 +145,17 @@ def made_workspace(folder: Path) -> Iterator[Workspace]:
         raise
 
 
-def index_pool(
-    workspace: Workspace, plan: IndexPlan, report: Report = silent, cancel: CancelToken | None = None
-) -> IndexReport:
+def index_pool(workspace: Workspace, plan: IndexPlan, monitor: Monitor = SILENT) -> IndexReport:
     """Bring the workspace up to date with the files of ``plan``.
 
     A bad row is skipped and reported with file and line; with ``strict`` it is an error. A file that cannot be read at
     all, a mapping without id or a fraction out of range raises `UsageError`, and nothing is changed. Everything but the
     vectors changes in one transaction; vectors are stored block by block. Raises `Cancelled` between batches.
     """
-    cancel = cancel or CancelToken()
     _check(plan)
     dropped = dropped_files(workspace, plan.drop)
-    files, passed = _files(workspace, plan, report, cancel)
-    _tell_gone(workspace, {*(file.name for file in files), *dropped}, report)
+    files, passed = _files(workspace, plan, monitor)
+    _tell_gone(workspace, {*(file.name for file in files), *dropped}, monitor)
     changed = changed_files(workspace, files, dropped)
     changes = Changes()
     staged = Staged([], [], set(), {})
@@ -167,7 +164,7 @@ def index_pool(
     with exclusive(artefacts.encoding_lock(workspace)) if plan.encoder else nullcontext():
         with staging_folder(workspace) as staging:
             if changed or dropped:
-                staged = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
+                staged = stage(workspace, changed, staging, plan.strict, monitor, plan.engine)
                 _refuse_absent(staged, unchanged=len(files) > len(changed))
                 with workspace.write() as con:
                     changes = merge(con, workspace, changed, staging, staged, plan.strict, dropped)
@@ -178,12 +175,12 @@ def index_pool(
             with workspace.write() as con:
                 describe(con)
         if changed or dropped or not compared:
-            _tell_memory(workspace, report)
-            duplicates.update(workspace, plan.near_duplicate, report, cancel, plan.engine)
-        artefacts.lexical_index(workspace, report, cancel, reread=True, passages=plan.passages, engine=plan.engine)
+            _tell_memory(workspace, monitor)
+            duplicates.update(workspace, plan.near_duplicate, monitor, plan.engine)
+        artefacts.lexical_index(workspace, monitor, reread=True, passages=plan.passages, engine=plan.engine)
         if plan.encoder:
             encoded = artefacts.encode(
-                workspace, plan.encoder, plan.device, report, cancel,
+                workspace, plan.encoder, plan.device, monitor,
                 full_precision=plan.full_precision, passages=plan.passages, access=plan.access,
                 engine=plan.engine,
             )  # fmt: skip
@@ -194,34 +191,31 @@ def index_pool(
     return replace(index_report, duplicates=repeats, leaking=leaking, encoded=encoded, encoder=plan.encoder)
 
 
-def _tell_gone(workspace: Workspace, named: Collection[str], report: Report) -> None:
+def _tell_gone(workspace: Workspace, named: Collection[str], monitor: Monitor) -> None:
     """Say of which known files that are not ``named`` now the rows stay, though the file is gone."""
     with workspace.read() as con:
         known = con.execute("SELECT path FROM files WHERE path <> ? ORDER BY path", [STDIN]).fetchall()
     for (name,) in known:
         if name not in named and not os.path.lexists(workspace.path.parent / name):
             stay = f"{name} is gone, its rows stay; to leave them out: icl-curate index --drop {quote(name)}"
-            report(Event("index", note=stay))
+            monitor.report(Event("index", note=stay))
 
 
-def _tell_memory(workspace: Workspace, report: Report) -> None:
+def _tell_memory(workspace: Workspace, monitor: Monitor) -> None:
     """Say so if hashes and lexical index are likely not to fit into memory."""
     with workspace.read() as con:
         needed = ROW_BYTES * next_row(con)
     fix = "stop with Ctrl+C and index on a machine with more, or a part of the rows in each workspace"
-    memory.warn(report, "near duplicates and lexical index take", needed, fix)
+    memory.warn(monitor, "near duplicates and lexical index take", needed, fix)
 
 
-def dry_run_index(
-    path: Path, plan: IndexPlan, report: Report = silent, cancel: CancelToken | None = None
-) -> IndexReport:
+def dry_run_index(path: Path, plan: IndexPlan, monitor: Monitor = SILENT) -> IndexReport:
     """What `index_pool` would do with the workspace at ``path``, which need not exist; nothing is changed, but what
     is no file is downloaded or asked for.
 
     Everything is read, validated and compared as in a real run, but duplicates and leaks are not searched for, and
     nothing is encoded: ``encoded`` counts the texts that would be. Raises what `index_pool` raises.
     """
-    cancel = cancel or CancelToken()
     _check(plan)
     with tempfile.TemporaryDirectory() as scratch:
         try:
@@ -229,10 +223,10 @@ def dry_run_index(
         except NoWorkspaceError:
             workspace = Workspace.create(Path(scratch) / "workspace")
         dropped = dropped_files(workspace, plan.drop)
-        files, passed = _files(workspace, plan, report, cancel)
+        files, passed = _files(workspace, plan, monitor)
         changed = changed_files(workspace, files, dropped)
         with staging_folder(workspace) as staging:
-            staged = stage(workspace, changed, staging, plan.strict, report, cancel, plan.engine)
+            staged = stage(workspace, changed, staging, plan.strict, monitor, plan.engine)
             _refuse_absent(staged, unchanged=len(files) > len(changed))
             with workspace.write(dry_run=True) as con:
                 changes = merge(con, workspace, changed, staging, staged, plan.strict, dropped)
@@ -258,12 +252,10 @@ def _check(plan: IndexPlan) -> None:
         )
 
 
-def _files(
-    workspace: Workspace, plan: IndexPlan, report: Report, cancel: CancelToken
-) -> tuple[list[IndexedFile], list[Skipped]]:
+def _files(workspace: Workspace, plan: IndexPlan, monitor: Monitor) -> tuple[list[IndexedFile], list[Skipped]]:
     """The files to read, and the unreadable files that globs matched, which are an error with ``strict``."""
     if not plan.paths and not plan.validation and not plan.test:
-        known = known_files(workspace, cancel, dropped_files(workspace, plan.drop))
+        known = known_files(workspace, monitor, dropped_files(workspace, plan.drop))
         check_globs(plan.columns, [file.path for file in known])
         return [replace(file, reading=_changed_by(plan, file)) for file in known], []
     wanted: list[tuple[str, Reading]] = []
@@ -271,7 +263,7 @@ def _files(
     for part, patterns in {"pool": plan.paths, "validation": plan.validation, "test": plan.test}.items():
         shares = (plan.validation_fraction, plan.test_fraction) if part == "pool" else (0.0, 0.0)
         reading = Reading(None if part == "pool" else part, {}, plan.source, *shares, plan.labels)
-        paths, passed = expand(list(download(workspace.path, patterns, report, cancel, part)))
+        paths, passed = expand(list(download(workspace.path, patterns, monitor, part)))
         queries = {
             str(rows_file(workspace.path, pattern, part)): stored_query(workspace.path, pattern)
             for pattern in patterns

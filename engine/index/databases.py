@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import duckdb
 
 from ..base.errors import UsageError
-from ..base.progress import CancelToken
+from ..base.progress import SILENT, Monitor
 from ..store.workspace import confine, limits
 from .fields import few
 from .readers.files import open_input
@@ -64,7 +64,7 @@ def parted(pattern: str) -> tuple[str, str]:
     return file, query
 
 
-def write_rows(file: str, query: str, out: BinaryIO, cancel: CancelToken | None = None) -> None:
+def write_rows(file: str, query: str, out: BinaryIO, monitor: Monitor = SILENT) -> None:
     """Write what the query gives as an object a line, in its order. One row is in memory at a time, or a vector of
     rows in that of DuckDB, which has its bounds.
 
@@ -77,8 +77,7 @@ def write_rows(file: str, query: str, out: BinaryIO, cancel: CancelToken | None 
         raise UsageError(f"{file} is no database of DuckDB or SQLite", f"icl-curate index {quote(file)}")
     size = 0
     for line in (_of_duckdb if kind == "DuckDB" else _of_sqlite)(file, query):
-        if cancel:
-            cancel.check()
+        monitor.check()
         size += out.write(line.encode() + b"\n")
         if size > LARGEST:
             raise UsageError(

@@ -20,7 +20,7 @@ from ..base.contract import from_json
 from ..base.errors import CurateError, UsageError
 from ..base.files import replace_file
 from ..base.packages import require
-from ..base.progress import CancelToken, Report, silent
+from ..base.progress import SILENT, Monitor
 from ..http import trust
 from ..store import columns
 from ..store.workspace import Workspace
@@ -95,9 +95,7 @@ def taken_over(workspace: Workspace, reading: Reading, dropped: str) -> Reading:
     return reading
 
 
-def known_files(
-    workspace: Workspace, cancel: CancelToken | None = None, dropped: Collection[str] = ()
-) -> list[IndexedFile]:
+def known_files(workspace: Workspace, monitor: Monitor = SILENT, dropped: Collection[str] = ()) -> list[IndexedFile]:
     """The files indexed before, as they are now, but those ``dropped``; databases are asked again. Raises `UsageError`
     if there are none, or if one cannot be read."""
     with workspace.read() as con:
@@ -118,7 +116,7 @@ def known_files(
             name = _name(workspace.path, str(rows_file(workspace.path, again, part)))
             if name != path and any(name == other for other, _ in stored):  # its old name: the workspace was moved
                 continue
-            [path] = download(workspace.path, [again], silent, cancel, part)
+            [path] = download(workspace.path, [again], monitor, part)
         else:
             name, path = path, known_path(workspace, path)
             if not os.path.lexists(path):
@@ -242,13 +240,7 @@ def split_of(path: str) -> str | None:
     return None
 
 
-def download(
-    home: Path,
-    patterns: Sequence[str],
-    report: Report = silent,
-    cancel: CancelToken | None = None,
-    part: str = "pool",
-) -> Iterator[str]:
+def download(home: Path, patterns: Sequence[str], monitor: Monitor = SILENT, part: str = "pool") -> Iterator[str]:
     """The patterns, with files below ``home`` for those that name something else than files:
 
     - ``hf://org/name``, a data set, with a configuration ``@config`` and a split ``:train`` if wanted. Each split is a
@@ -269,11 +261,11 @@ def download(
             path = rows_file(home, pattern, part)
             if asked.setdefault(path, query) != query:
                 raise UsageError(f"two queries of {file}", "make it one: select … from a UNION ALL select … from b")
-            replace_file(path, partial(write_rows, file, query, cancel=cancel))
+            replace_file(path, partial(write_rows, file, query, monitor=monitor))
             yield str(path)
         elif is_remote(pattern):
             path = kept_file(home, pattern)
-            replace_file(path, partial(fetch, pattern, report=report, cancel=cancel))
+            replace_file(path, partial(fetch, pattern, monitor=monitor))
             yield str(path)
         else:
             yield pattern

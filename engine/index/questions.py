@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import UsageError
-from ..base.progress import CancelToken
+from ..base.progress import SILENT, Monitor
 from ..pool.records import Query, history_of, untold
 from ..pool.sets import set_text
 from .fields import BadRow, json_of, text_of, texts_in
@@ -52,7 +52,7 @@ def read_questions(
     answer_field: str = "",
     most: int = 20_000,
     seed: int = 0,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
 ) -> Questions:
     """At most ``most`` queries of files, globs, ``hf://NAME`` or standard input (``-``), drawn uniformly (reservoir
     sampling, Vitter 1985, algorithm R); the other ones are not kept in memory.
@@ -66,8 +66,8 @@ def read_questions(
     total = skipped = 0
     reason, answered = "", False
     for place, question in _questions(patterns, columns, answer_field):
-        if cancel and total % 1000 == 0:
-            cancel.check()
+        if total % 1000 == 0:
+            monitor.check()
         if isinstance(question, BadRecord):
             skipped += 1
             reason = reason or f"{place}: {question.reason}"

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from ..base.errors import UsageError
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor
 from ..http.address import certificates, is_loopback
 from ..shards import storage
 from ..store.request_fields import without_secrets
@@ -45,18 +45,17 @@ def kept_file(home: Path, address: str) -> Path:
     return home / "web" / hashlib.blake2b(address.encode(), digest_size=8).hexdigest() / (name[-100:] or "file")
 
 
-def fetch(address: str, out: BinaryIO, report: Report = silent, cancel: CancelToken | None = None) -> None:
+def fetch(address: str, out: BinaryIO, monitor: Monitor = SILENT) -> None:
     """Write the file at an address. Raises `UsageError` if it cannot be had, is a web page or larger than `LARGEST`,
     and `Cancelled` between pieces."""
     place, size = without_secrets(address), 0
     with (_on_the_web if address.lower().startswith(WEB) else _stored)(address) as (total, pieces):
         for piece in chain([b""], pieces):  # the first, before the answer is read
-            if cancel:
-                cancel.check()
+            monitor.check()
             size += out.write(piece)
             if max(size, total or 0) > LARGEST:
                 raise UsageError(f"{place} is larger than {LARGEST >> 30} GB", "take a part of it")
-            report(Event("download (MB)", size >> 20, total and total >> 20))
+            monitor.report(Event("download (MB)", size >> 20, total and total >> 20))
     if not size:
         raise UsageError(f"{place} is empty", "check the address")
 

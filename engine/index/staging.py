@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ..base.errors import CurateError, UsageError
 from ..base.files import private_folder
-from ..base.progress import CancelToken, Event, Report, within
+from ..base.progress import Event, Monitor
 from ..retrieval import duplicates
 from ..shards import storage
 from ..shards.ray_pool import RayPool
@@ -170,12 +170,7 @@ class PartRead:
 
 
 def read_part(
-    write: Write,
-    number: int,
-    part: FilePart,
-    understood: Callable[[Understood], None],
-    report: Report,
-    cancel: CancelToken,
+    write: Write, number: int, part: FilePart, understood: Callable[[Understood], None], monitor: Monitor
 ) -> PartRead:
     """Write the valid rows of a part, the ``number``-th; their ordinals tell the order of parts and rows. How it is
     ``understood`` is told before. Raises `UsageError` for a file that cannot be read or changes meanwhile."""
@@ -185,10 +180,10 @@ def read_part(
         told, rows, mapper = _understood(part, stream)
         understood(told)
         for several, batch in enumerate(_row_batches(part, rows, skipped)):
-            cancel.check()
+            monitor.check()
             write(f"{number:08}-{several:08}", [((number << 40) + done + i, *row) for i, row in enumerate(batch)])
             done += len(batch)
-            report(Event(TASK, done))
+            monitor.report(Event(TASK, done))
         check_unchanged(part.file, stream)
     absent = tuple(column for column in told.absent if column in mapper.unseen)
     return PartRead(part, done, skipped, replace(told, absent=absent))
@@ -309,8 +304,7 @@ def read_apart(
     parts: Sequence[FilePart],
     ranges: Sequence[tuple[int, int]],
     staging: Path,
-    report: Report,
-    cancel: CancelToken,
+    monitor: Monitor,
 ) -> Iterator[PartRead]:
     """Read the parts, a range by each worker, into the folder ``staging``. They come back in their order, and so does
     the first error among them."""
@@ -318,16 +312,16 @@ def read_apart(
     sent = tuple(replace(part, file=files[part.file.path]) for part in parts)
     step = partial(read_shard, workspace.path, sent, tuple(ranges), str(site.mounted or ""))
     pool = RayPool(step, site.engine.address, ONE_CPU)
-    report(Event(TASK, note=f"{TASK}: {len(ranges):,} parts on {pool.where}"))
+    monitor.report(Event(TASK, note=f"{TASK}: {len(ranges):,} parts on {pool.where}"))
     place = site.own or staging
     shards = [Shard(TASK, i, "", str(place / f"read-{i}"), 0) for i in range(len(ranges))]
     reads: dict[int, Sequence[PartRead | CurateError]] = {}
     site.clear()  # of a driver that was killed
     try:
-        for shard, written in pool.map(shards, cancel=cancel):
+        for shard, written in pool.map(shards, monitor=Monitor(cancel=monitor.cancel)):
             _collect(written, staging)
             reads[shard.index] = written.reads
-            report(
+            monitor.report(
                 Event(TASK, sum(read.rows for some in reads.values() for read in some if isinstance(read, PartRead)))
             )
         for i, (begin, end) in enumerate(ranges):
@@ -357,8 +351,7 @@ def read_shard(
     ranges: Sequence[tuple[int, int]],
     mounted: str,
     shard: Shard,
-    report: Report,
-    cancel: CancelToken,
+    monitor: Monitor,
 ) -> Written:
     """Write the valid rows of a range of parts. Raises `UsageError` if files below the folder ``mounted`` are not those
     that the driver sees."""
@@ -375,7 +368,7 @@ def read_shard(
             if mounted:  # inodes and fractions of seconds may be others here: the driver compares them
                 part = replace(part, file=replace(part.file, stamp=()))
             try:
-                reads.append(read_part(write, number, part, lambda told: None, report, cancel))
+                reads.append(read_part(write, number, part, lambda told: None, monitor))
             except CurateError as error:
                 reads.append(error)
                 break
@@ -442,14 +435,13 @@ def stage(
     files: list[IndexedFile],
     staging: Path,
     strict: bool,
-    report: Report,
-    cancel: CancelToken,
+    monitor: Monitor,
     engine: Engine = INLINE,
 ) -> Staged:
     """Write the valid rows. Bad ones are an error with ``strict``. Large files are read by the workers of the
     ``engine`` where these see them."""
     skipped: list[Skipped] = []
-    readings = _Readings(report)
+    readings = _Readings(monitor)
     of_sets, mapped, there = set[str](), dict[str, str](), set[str]()
     done = 0
     with writing(workspace, staging, staging) as write:
@@ -457,9 +449,9 @@ def stage(
         elsewhere = Site.of(engine, workspace, files)
         parts, ranges = divided(files, elsewhere.workers) if elsewhere else (whole(files), [])
         if elsewhere and len(ranges) > 1:
-            found = read_apart(elsewhere, workspace, parts, ranges, staging, report, cancel)
+            found = read_apart(elsewhere, workspace, parts, ranges, staging, monitor)
         else:
-            found = _read_here(write, parts, readings, report, cancel)
+            found = _read_here(write, parts, readings, monitor)
         for read in _usable(found):
             skipped += read.skipped
             _refuse_too_many(skipped)
@@ -471,19 +463,17 @@ def stage(
                 mapped[column] = name
                 there |= {column} - {*read.understood.absent}
     if done:
-        report(Event(TASK, done, done))
+        monitor.report(Event(TASK, done, done))
     if strict and skipped:
         raise strictly(skipped[0], len(skipped))
     absent = {column: name for column, name in mapped.items() if column not in there}
     return Staged(skipped, readings.kinds, of_sets, absent)
 
 
-def _read_here(
-    write: Write, parts: Sequence[FilePart], readings: _Readings, report: Report, cancel: CancelToken
-) -> Iterator[PartRead]:
+def _read_here(write: Write, parts: Sequence[FilePart], readings: _Readings, monitor: Monitor) -> Iterator[PartRead]:
     done = 0
     for number, part in enumerate(parts):
-        read = read_part(write, number, part, readings.add, within(report, done, None), cancel)
+        read = read_part(write, number, part, readings.add, monitor.within(done, None))
         done += read.rows
         yield read
 
@@ -514,8 +504,8 @@ def _usable(found: Iterable[PartRead]) -> Iterator[PartRead]:
 class _Readings:
     """How the files were understood: the first of each kind, reported if it is among the first kinds."""
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
+    def __init__(self, monitor: Monitor) -> None:
+        self._report = monitor.report
         self.kinds: list[Understood] = []
 
     def add(self, told: Understood) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base.code import program_in
 from ..base.errors import UsageError
-from ..base.progress import Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor
 from ..grading.metrics import JUDGES
 from ..grading.readers import reader_named
 from ..http import trust
@@ -93,17 +93,18 @@ def check_prompts(workspace: Workspace, settings: Settings) -> str:
 
 
 @contextmanager
-def backend_for(settings: Settings, encode: Encode, report: Report = silent) -> Iterator[Backend]:
+def backend_for(settings: Settings, encode: Encode, monitor: Monitor = SILENT) -> Iterator[Backend]:
     """As `opened`, closed at the end of the block; reports where prompts go before any is sent."""
     backend = opened(settings, encode)
     if where := destination(settings):
-        report(Event(TASK, note=f"prompts go to {where}"))
+        monitor.report(Event(TASK, note=f"prompts go to {where}"))
         if settings.answers == "score":
-            report(Event(TASK, note="a server scores options after plain text: its chat template is not applied"))
+            told = "a server scores options after plain text: its chat template is not applied"
+            monitor.report(Event(TASK, note=told))
         if settings.told_by:
-            report(Event(TASK, note=f"the workspace's own config.toml says {display_line(settings.told_by)}"))
+            monitor.report(Event(TASK, note=f"the workspace's own config.toml says {display_line(settings.told_by)}"))
     elif unused := [name for name in SERVED if getattr(settings, name)]:
-        report(Event(TASK, note=f"{', '.join(unused)} not used: {settings.llm} is no server"))
+        monitor.report(Event(TASK, note=f"{', '.join(unused)} not used: {settings.llm} is no server"))
     try:
         yield backend
     finally:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from ..base.errors import LLMError, UsageError, counted
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor
 from ..pool.prompts import instruction_of
 from ..retrieval.artefacts import encode_for_reader
 from ..store import runs
@@ -62,15 +62,14 @@ class Heard:
 class LLMClient:
     """One LLM with the settings' options; its answers are stored in the workspace's call cache.
 
-    ``report`` receives progress events and ``cancel`` stops the work. Its probe is charged to ``budget``; in a
+    ``monitor`` receives progress events and can stop the work. Its probe is charged to ``budget``; in a
     ``dry_run`` not even that is sent.
     """
 
     workspace: Workspace
     backend: Backend
     settings: Settings
-    report: Report = silent
-    cancel: CancelToken = field(default_factory=CancelToken)
+    monitor: Monitor = SILENT
     dry_run: bool = False
     budget: Budget = field(default_factory=Budget)
     heard: Heard = field(default_factory=Heard)
@@ -91,8 +90,9 @@ class LLMClient:
     def capabilities(self) -> Capabilities:
         """What the LLM can do, probed on first use. Raises as `probing.probe` does."""
         budget = self.budget.at(self.price or self.budget.price)
-        dry_run, cancel = self.dry_run, self.cancel
-        return probing.capabilities(self.workspace, self.backend, dry_run=dry_run, budget=budget, cancel=cancel)
+        return probing.capabilities(
+            self.workspace, self.backend, dry_run=self.dry_run, budget=budget, monitor=self.monitor
+        )
 
     def recorded(self, kind: str, settings: Mapping[str, Any]) -> AbstractContextManager[runs.Record]:
         """As `runs.recorded`, of a run that asks this LLM: with the server that it asks, to be asked again."""
@@ -112,11 +112,11 @@ class LLMClient:
     def ask(self, requests: Sequence[Request], budget: Budget) -> list[Result]:
         """One result per request, in order. Raises as `runner.ask` does, and `LLMError` if of all that was asked so far
         most failed, or nothing was answered: no figure can be made of that. What was answered is kept."""
-        self.cancel.check()
+        self.monitor.check()
         if not requests:
             return []
         settings, priced = llm_settings(self.settings), budget.at(self.price or budget.price)
-        results = runner.ask(self.workspace, self.backend, requests, settings, priced, self.report, self.cancel)
+        results = runner.ask(self.workspace, self.backend, requests, settings, priced, self.monitor)
         answers: list[Result] = [
             read(request, result) if isinstance(result, Answer) else result
             for request, result in zip(requests, results, strict=True)
@@ -137,50 +137,49 @@ class LLMClient:
         if usage.cut_off:
             note += f", {usage.cut_off:,} were cut off after {self.settings.answer_tokens:,} tokens (set max_tokens)"
         note += f", such as: {brief(example) or '(nothing)'}"
-        self.report(Event(runner.TASK, note=f"{note}; try {probe_command(self.name)}"))
+        self.monitor.report(Event(runner.TASK, note=f"{note}; try {probe_command(self.name)}"))
 
 
 @contextmanager
 def client_for(
     workspace: Workspace,
     settings: Settings,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     *,
     dry_run: bool = False,
     budget: Budget | None = None,
 ) -> Iterator[LLMClient]:
     """The LLM named in the settings, closed at the end of the block; its probe is charged to ``budget``. Raises as
     `asking.opened` and `check_prompts` do."""
-    reported = silent if dry_run else report
+    reported = SILENT if dry_run else monitor
     if settings.instruction and (task := task_of(workspace)).labels:
         opening = instruction_of(task, settings.instruction)
         if missing := sum(label not in opening for label in task.labels):
             told = (
                 f"the instruction leaves out {missing:,} of {len(task.labels):,} labels: write {{labels}} where they go"
             )
-            report(Event(runner.TASK, note=told))
+            monitor.report(Event(runner.TASK, note=told))
     if told := check_prompts(workspace, settings):
-        report(Event(runner.TASK, note=told))
+        monitor.report(Event(runner.TASK, note=told))
     needed = None if settings.max_tokens else answer_tokens(workspace)
     if needed and needed > settings.answer_tokens:
         settings = replace(settings, max_tokens=needed)
-        report(Event(runner.TASK, note=f"answers get up to {needed:,} tokens, as the outputs are long (max_tokens)"))
-    cancel, budget = cancel or CancelToken(), budget or Budget()
+        told = f"answers get up to {needed:,} tokens, as the outputs are long (max_tokens)"
+        monitor.report(Event(runner.TASK, note=told))
+    budget = budget or Budget()
     with ExitStack() as opened:
         judge = None
         if other := judges(settings):
-            judge = opened.enter_context(client_for(workspace, other, report, cancel, dry_run=dry_run, budget=budget))
+            judge = opened.enter_context(client_for(workspace, other, monitor, dry_run=dry_run, budget=budget))
         backend = opened.enter_context(backend_for(settings, encode_for_reader(workspace, settings), reported))
-        yield LLMClient(workspace, backend, settings, report, cancel, dry_run, budget, judge=judge)
+        yield LLMClient(workspace, backend, settings, monitor, dry_run, budget, judge=judge)
 
 
 @contextmanager
 def within_budget(
     workspace: Workspace,
     settings: Settings,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     *,
     max_calls: int | None = None,
     max_cost: float | None = None,
@@ -194,7 +193,7 @@ def within_budget(
         )
     budget = Budget(max_calls, max_cost, price_of(settings))
     sends_nothing = dry_run or max_calls == 0
-    with client_for(workspace, settings, report, cancel, dry_run=sends_nothing, budget=budget) as llm:
+    with client_for(workspace, settings, monitor, dry_run=sends_nothing, budget=budget) as llm:
         yield llm, budget
 
 

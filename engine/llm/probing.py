@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from ..base.code import program_in
 from ..base.contract import Reported
 from ..base.errors import BudgetError, Cancelled, LLMError
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor
 from ..pool.records import Demonstration, Query, Task
 from ..prompting.template import build_prompt
 from ..store import calls
@@ -48,7 +48,7 @@ def probe(
     *,
     fresh: bool = False,
     budget: Budget | None = None,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     waited: Callable[[float], None] | None = None,
 ) -> Capabilities:
     """What the LLM can do: as stored for this server and model, else probed now and stored.
@@ -68,7 +68,7 @@ def probe(
             f"{probe_command(backend.spec)}, once, or give a higher --max-calls",
         )
     with cache.bills_known(workspace, budget):
-        text = _probe_now(backend, budget, cancel, waited)
+        text = _probe_now(backend, budget, monitor, waited)
     calls.save_capabilities(workspace, cache.canonical(backend.identity()), text)
     probed = cache.load_capabilities(text)
     if before is not None and probed.logprobs and not before.logprobs:
@@ -79,30 +79,25 @@ def probe(
 
 
 def capabilities(
-    workspace: Workspace,
-    backend: Backend,
-    *,
-    dry_run: bool,
-    budget: Budget | None = None,
-    cancel: CancelToken | None = None,
+    workspace: Workspace, backend: Backend, *, dry_run: bool, budget: Budget | None = None, monitor: Monitor = SILENT
 ) -> Capabilities:
     """The capabilities to plan with: the result of `probe`; in a dry run, which sends nothing, that of an earlier
     probe, or `UNSEEN` if there was none. The probes of the offline reader and of programs send nothing, so a dry run
     runs them too, but stores nothing: what only looks must not write to the workspace."""
     if not dry_run:
-        return probe(workspace, backend, budget=budget, cancel=cancel)
+        return probe(workspace, backend, budget=budget, monitor=monitor)
     probed = adopt_stored(workspace, backend)
     if probed is None and (backend.spec == "offline" or program_in(backend.spec)):
-        probed = _probed[backend] = cache.load_capabilities(_probe_now(backend, Budget(), cancel))
+        probed = _probed[backend] = cache.load_capabilities(_probe_now(backend, Budget(), monitor))
     return probed or UNSEEN
 
 
 def _probe_now(
-    backend: Backend, budget: Budget, cancel: CancelToken | None, waited: Callable[[float], None] | None = None
+    backend: Backend, budget: Budget, monitor: Monitor, waited: Callable[[float], None] | None = None
 ) -> str:
     loop.remember(backend)
     probed = backend.probe_within(budget) if isinstance(backend, Charges) else backend.probe()
-    return cache.dump_capabilities(_wait(loop.submit(probed), cancel, waited))
+    return cache.dump_capabilities(_wait(loop.submit(probed), monitor, waited))
 
 
 def adopt_stored(workspace: Workspace, backend: Backend) -> Capabilities | None:
@@ -170,7 +165,7 @@ _SAMPLES = (
 
 def samples(
     backend: Backend,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     waited: Callable[[float], None] | None = None,
     sampling: Sampling = GREEDY,
 ) -> tuple[Sample, ...]:
@@ -181,7 +176,7 @@ def samples(
     answered = []
     for request in requests:  # one at a time: each is timed
         started = time.monotonic()
-        (result,) = _wait(loop.submit(backend.ask([request])), cancel, waited)
+        (result,) = _wait(loop.submit(backend.ask([request])), monitor, waited)
         if isinstance(result, Failure) and result.kind == "setting":
             raise explain(result, cache.label(backend))
         if isinstance(result, Answer):
@@ -212,17 +207,17 @@ def check(
     workspace: Workspace,
     backend: Backend,
     price: Price | None = None,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     sampling: Sampling = GREEDY,
 ) -> LLMCheck:
     """Probe again and report the result; does not raise for an LLM that cannot be reached, or refuses what the user set
     of the ``sampling``. Reports every `PATIENCE` seconds what is waited for."""
     label, priced = cache.label(backend), backend.local or (price is not None and not price.billed)
     try:
-        able = probe(workspace, backend, fresh=True, cancel=cancel, waited=_patience(report, f"{label} to be probed"))
-        waited = _patience(report, f"an answer of {label}")
-        asked = samples(backend, cancel, waited, sampling) if able.instructs else ()
+        waited = _patience(monitor, f"{label} to be probed")
+        able = probe(workspace, backend, fresh=True, monitor=monitor, waited=waited)
+        waited = _patience(monitor, f"an answer of {label}")
+        asked = samples(backend, monitor, waited, sampling) if able.instructs else ()
     except LLMError as error:
         return LLMCheck(label, False, price_known=priced, error=error.what, fix=error.fix)
     measured = able.details.get("latency")
@@ -231,7 +226,7 @@ def check(
     return LLMCheck(label, True, latency, able, priced, samples=asked, answers=answers)
 
 
-def _patience(report: Report, what: str) -> Callable[[float], None]:
+def _patience(monitor: Monitor, what: str) -> Callable[[float], None]:
     """Reports that ``what`` is still waited for, every `PATIENCE` seconds."""
     told = 0
 
@@ -239,22 +234,20 @@ def _patience(report: Report, what: str) -> Callable[[float], None]:
         nonlocal told
         if seconds >= (told + 1) * PATIENCE:
             told = int(seconds // PATIENCE)
-            report(Event("check", note=f"waiting for {what}: {seconds:,.0f} s"))
+            monitor.report(Event("check", note=f"waiting for {what}: {seconds:,.0f} s"))
 
     return waited
 
 
 def _wait(
-    future: concurrent.futures.Future[T],
-    cancel: CancelToken | None = None,
-    waited: Callable[[float], None] | None = None,
+    future: concurrent.futures.Future[T], monitor: Monitor = SILENT, waited: Callable[[float], None] | None = None
 ) -> T:
     """The result, interruptible by Ctrl-C and by the token; ``waited`` is told the seconds so far."""
-    cancel, start = cancel or CancelToken(), time.monotonic()
+    start = time.monotonic()
     try:
         while not future.done():
             concurrent.futures.wait([future], timeout=TICK)
-            cancel.check()
+            monitor.check()
             if waited:
                 waited(time.monotonic() - start)
     except (KeyboardInterrupt, Cancelled):

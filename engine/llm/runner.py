@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..base.errors import BudgetError, Cancelled, UsageError, WorkspaceError
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor, Report
 from ..store import calls
 from ..store.calls import Call, FailedCall
 from ..store.workspace import Workspace
@@ -111,8 +111,7 @@ def ask(
     requests: Sequence[Request],
     settings: LLMSettings = DEFAULTS,
     budget: Budget | None = None,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
 ) -> list[Result]:
     """Answer every request, in order: from the cache, else from the LLM; identical requests are sent once.
 
@@ -124,8 +123,7 @@ def ask(
     """
     budget = budget or Budget()
     budget = budget.at(budget.price, cache.label(backend))
-    cancel = cancel or CancelToken()
-    cancel.check()
+    monitor.check()
     keys = _keys(backend, requests)
     by_key = dict(zip(keys, requests, strict=True))
     # before the answers are looked up: who is not seen now has stored them
@@ -139,17 +137,17 @@ def ask(
                 raise _over_budget(budget, len(missing))
             if (full := disk_full(workspace)) is not None:
                 raise full
-            probe(workspace, backend, budget=budget, cancel=cancel)
+            probe(workspace, backend, budget=budget, monitor=monitor)
             loop.remember(backend)
             with cache.bills_known(workspace, budget):
-                _follow(run, report, cancel)
+                _follow(run, monitor)
         else:
-            run.send_events(report)
+            run.send_events(monitor.report)
     results.update(run.results)
     return [results[key] for key in keys]
 
 
-def _follow(run: _Run, report: Report, cancel: CancelToken) -> None:
+def _follow(run: _Run, monitor: Monitor) -> None:
     """Wait for the run in the caller's thread, pass on its events and check for interruptions."""
     future = loop.submit(run.go())
     interrupted: BaseException | None = None
@@ -157,8 +155,8 @@ def _follow(run: _Run, report: Report, cancel: CancelToken) -> None:
         try:
             concurrent.futures.wait([future], timeout=TICK)
             if interrupted is None:
-                cancel.check()
-                run.send_events(report)
+                monitor.check()
+                run.send_events(monitor.report)
         except BaseException as error:  # Ctrl-C, the token, or a report that failed: stop the run
             loop.call_soon(run.stop, interrupted is not None)  # a second Ctrl-C does not wait for calls in flight
             if interrupted is None:
@@ -167,7 +165,7 @@ def _follow(run: _Run, report: Report, cancel: CancelToken) -> None:
         if isinstance(lost := future.exception(), WorkspaceError):  # not "finished parts are kept"
             raise lost from interrupted
         raise interrupted
-    run.send_events(report)
+    run.send_events(monitor.report)
     future.result()
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..base.arrays import Float32s, Int64s
 from ..base.errors import WorkspaceError
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor
 from ..shards.over import SHARDS
 from ..shards.shard import INLINE, Engine, Resources
 from ..store.columns import note, numbers
@@ -63,8 +63,7 @@ def encode(
     workspace: Workspace,
     encoder: str,
     device: str,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     *,
     full_precision: bool = False,
     passages: bool = False,
@@ -89,36 +88,35 @@ def encode(
         stored = Vectors.create(folder_of(workspace.path, name), name, loaded.dimension)
         unfit = stored.unfit(rows, keys)
         if unfit:
-            report(Event("encode", note=f"{unfit:,} stored vectors were damaged or outdated: encoded again"))
+            monitor.report(Event("encode", note=f"{unfit:,} stored vectors were damaged or outdated: encoded again"))
         lacking = ~stored.holds(rows, keys)
         if isinstance(loaded, ServedEncoder):
-            report(Event("encode", note=loaded.announced(searched_texts(workspace, rows[lacking], passages))))
+            monitor.report(Event("encode", note=loaded.announced(searched_texts(workspace, rows[lacking], passages))))
         try:
             done = stored.fill(
                 bound_for(loaded, elsewhere), rows[lacking],
-                lambda wanted: searched_texts(workspace, wanted, passages), keys[lacking], report, cancel,
+                lambda wanted: searched_texts(workspace, wanted, passages), keys[lacking], monitor,
                 engine=engine, need=need_of(elsewhere),
             )  # fmt: skip
         finally:
             if isinstance(loaded, ServedEncoder):
-                report(Event("encode", note=loaded.described()))
+                monitor.report(Event("encode", note=loaded.described()))
         stored.damaged(reread=True)  # remembered for the next process that opens them
-    search_codes(vectors_of(workspace, encoder, passages), len(rows), report, cancel, reread=True)
+    search_codes(vectors_of(workspace, encoder, passages), len(rows), monitor, reread=True)
     with workspace.write() as con:
         note(con, "encoder", encoder)
     return done
 
 
-def search_codes(
-    stored: Vectors, rows: int, report: Report = silent, cancel: CancelToken | None = None, *, reread: bool = False
-) -> Codes | None:
+def search_codes(stored: Vectors, rows: int, monitor: Monitor = SILENT, *, reread: bool = False) -> Codes | None:
     """The codes by which so many rows are searched; None if the vectors themselves are. ``reread`` as in `codes_of`."""
     if rows < CODED_FROM:
         return None
     try:
-        return codes_of(stored, report, cancel, reread=reread)
+        return codes_of(stored, monitor, reread=reread)
     except (OSError, WorkspaceError) as error:
-        report(Event("codes", note=f"the int8 copy of the vectors cannot be stored, so all of them are read: {error}"))
+        told = f"the int8 copy of the vectors cannot be stored, so all of them are read: {error}"
+        monitor.report(Event("codes", note=told))
         return None
 
 
@@ -165,8 +163,7 @@ def missing(
 
 def lexical_index(
     workspace: Workspace,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     *,
     content: NDArray[np.uint64] | None = None,
     reread: bool = False,
@@ -190,11 +187,12 @@ def lexical_index(
         pass
     blocks = input_blocks(workspace, rows, searched=True, passages=passages)
     texts = (text for _, found in blocks for text in found)
-    index = bm25.build(rows, texts, report, cancel, engine=engine, beside=workspace.path / SHARDS)
+    index = bm25.build(rows, texts, monitor, engine=engine, beside=workspace.path / SHARDS)
     try:
         index.save(folder, pool)
     except OSError as error:
-        report(Event("bm25-index", note=f"the lexical index cannot be saved ({error.strerror}): rebuilt when needed"))
+        told = f"the lexical index cannot be saved ({error.strerror}): rebuilt when needed"
+        monitor.report(Event("bm25-index", note=told))
     return index
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..base.arrays import Bools, Float64s, Int64s, positions_of, top_k
 from ..base.errors import WorkspaceError
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor
 from ..pool.words import words_in
 from ..shards.over import over_shards
 from ..shards.shard import INLINE, Arrays, Engine, packed, unpacked
@@ -174,22 +174,16 @@ class BM25Index:
         return self.rows[best], scores[best]
 
     def top_many(
-        self,
-        queries: Sequence[str],
-        k: int,
-        exclude: Sequence[Collection[int]] = (),
-        report: Report = silent,
-        cancel: CancelToken | None = None,
+        self, queries: Sequence[str], k: int, exclude: Sequence[Collection[int]] = (), monitor: Monitor = SILENT
     ) -> list[tuple[Int64s, Float64s]]:
         """`top` for each query; ``exclude`` is empty or holds one collection of rows for each query."""
         best = []
         for i, query in enumerate(queries):
             if i % 256 == 0:
-                if cancel:
-                    cancel.check()
-                report(Event("bm25", i, len(queries)))
+                monitor.check()
+                monitor.report(Event("bm25", i, len(queries)))
             best.append(self.top(query, k, exclude[i] if exclude else ()))
-        report(Event("bm25", len(queries), len(queries)))
+        monitor.report(Event("bm25", len(queries), len(queries)))
         return best
 
     def words(self, query: str, rows: Sequence[int]) -> list[list[tuple[str, float]]]:
@@ -253,8 +247,7 @@ class BM25Index:
 def build(
     rows: Int64s,
     texts: Iterable[str],
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     *,
     engine: Engine = INLINE,
     beside: Path | None = None,
@@ -266,7 +259,7 @@ def build(
     rows = np.asarray(rows, np.int64)
     found = over_shards(
         invert_shard, _blocks(_in_row_order(rows, texts)), stage=TASK, total=len(rows), beside=beside or Path(),
-        engine=engine if beside else INLINE, held=True, report=report, cancel=cancel,
+        engine=engine if beside else INLINE, held=True, monitor=monitor,
     )  # fmt: skip
     inverted = dict(found)
     numbers: defaultdict[str, int] = defaultdict()
@@ -341,7 +334,7 @@ class _Part:
     order: Int64s
 
 
-def invert_shard(arrays: Arrays, report: Report, cancel: CancelToken) -> Arrays:
+def invert_shard(arrays: Arrays, monitor: Monitor) -> Arrays:
     """The postings of packed texts, by term and then document, as in `_Postings`; terms are numbered as they appear,
     ``text`` and ``ends`` are their names. ``lengths``: words of each document."""
     numbers: defaultdict[str, int] = defaultdict()
@@ -358,7 +351,7 @@ def invert_shard(arrays: Arrays, report: Report, cancel: CancelToken) -> Arrays:
     keys = keys[order]
     begins = np.flatnonzero(np.diff(keys, prepend=-1))
     places = order[begins]
-    report(Event(TASK, len(lengths), len(lengths)))
+    monitor.report(Event(TASK, len(lengths), len(lengths)))
     return {
         "terms": (keys[begins] // max(len(lengths), 1)).astype(np.int32),
         "documents": documents[places].astype(np.int32),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ..base.arrays import Bools, Float32s, Float64s, Int64s, compiled, positions_of, step_of, top_k
 from ..base.packages import installed
-from ..base.progress import CancelToken, Event, Report, silent, within
+from ..base.progress import SILENT, Event, Monitor
 from ..shards.shard import cores
 from ..store.locks import exclusive
 from .checked import cached_check
@@ -57,9 +57,7 @@ def coded(vectors: Float32s) -> Codes:
     return Codes(codes, np.stack([scales, np.sqrt(np.einsum("ij,ij->i", lost, lost))], axis=1))
 
 
-def codes_of(
-    vectors: Vectors, report: Report = silent, cancel: CancelToken | None = None, *, reread: bool = False
-) -> Codes | None:
+def codes_of(vectors: Vectors, monitor: Monitor = SILENT, *, reread: bool = False) -> Codes | None:
     """The codes of all stored vectors, as memory maps; those that are missing, damaged or of other vectors are made and
     stored first. ``reread`` as in `Vectors.damaged`.
 
@@ -73,12 +71,11 @@ def codes_of(
         with exclusive(vectors.folder / LOCK):
             lacking = stored.lacking()
             for done, window in enumerate(lacking):
-                if cancel:
-                    cancel.check()
-                report(Event(TASK, done * WINDOW, len(lacking) * WINDOW))
+                monitor.check()
+                monitor.report(Event(TASK, done * WINDOW, len(lacking) * WINDOW))
                 stored.make(window)
             cached_check(stored.files, lambda: "", reread=True)  # just written, so they need not be checked
-        report(Event(TASK, len(lacking) * WINDOW, len(lacking) * WINDOW))
+        monitor.report(Event(TASK, len(lacking) * WINDOW, len(lacking) * WINDOW))
     return stored.codes
 
 
@@ -330,37 +327,26 @@ class DenseIndex:
         return self._searched(query[None], k, [exclude])[0]
 
     def top_many(
-        self,
-        queries: Float32s,
-        k: int,
-        exclude: Sequence[Collection[int]] = (),
-        report: Report = silent,
-        cancel: CancelToken | None = None,
+        self, queries: Float32s, k: int, exclude: Sequence[Collection[int]] = (), monitor: Monitor = SILENT
     ) -> list[tuple[Int64s, Float64s]]:
         """`top` for each of the queries (q, d), in blocks; ``exclude`` is empty or has one collection for each."""
         nearest = []
         for start in range(0, len(queries), TOGETHER):
             block = queries[start : start + TOGETHER]
-            told = within(report, start, len(queries))
-            nearest += self._searched(block, k, exclude[start : start + TOGETHER] or [()] * len(block), told, cancel)
-        report(Event("nearest", len(queries), len(queries)))
+            told = monitor.within(start, len(queries))
+            nearest += self._searched(block, k, exclude[start : start + TOGETHER] or [()] * len(block), told)
+        monitor.report(Event("nearest", len(queries), len(queries)))
         return nearest
 
     def _searched(
-        self,
-        queries: Float32s,
-        k: int,
-        exclude: Sequence[Collection[int]],
-        report: Report = silent,
-        cancel: CancelToken | None = None,
+        self, queries: Float32s, k: int, exclude: Sequence[Collection[int]], monitor: Monitor = SILENT
     ) -> list[tuple[Int64s, Float64s]]:
         """`top` for each of the queries (q, d), reading the vectors once."""
         searches = [_Search(k, positions_of(self.rows, rows), self._step) for rows in exclude]
-        looks = self._coded_looks(queries, k, searches, cancel) if self._codes else self._looks(queries, searches)
+        looks = self._coded_looks(queries, k, searches, monitor) if self._codes else self._looks(queries, searches)
         for done in looks:
-            if cancel:
-                cancel.check()
-            report(Event("nearest", done * len(queries) // len(self._vectors), len(queries)))
+            monitor.check()
+            monitor.report(Event("nearest", done * len(queries) // len(self._vectors), len(queries)))
         return [self._best(search.near(), query, k) for search, query in zip(searches, queries, strict=True)]
 
     def _looks(self, queries: Float32s, searches: Sequence[_Search]) -> Iterator[int]:
@@ -373,9 +359,7 @@ class DenseIndex:
             for search, scores in zip(searches, products, strict=True):
                 search.look(span.start, scores if columns is None else scores[columns])
 
-    def _coded_looks(
-        self, queries: Float32s, k: int, searches: Sequence[_Search], cancel: CancelToken | None
-    ) -> Iterator[int]:
+    def _coded_looks(self, queries: Float32s, k: int, searches: Sequence[_Search], monitor: Monitor) -> Iterator[int]:
         """`_looks` by codes, on all cores once a few rows have shown what the best must exceed."""
         assert self._codes is not None
         codes, asked = self._codes, CodedQueries(queries, ROUNDING)
@@ -385,8 +369,7 @@ class DenseIndex:
             wanted[self._columns] = True
 
         def near(span: tuple[int, int]) -> dict[int, Near]:
-            if cancel:
-                cancel.check()  # those that wait in the pool end with the others
+            monitor.check()  # those that wait in the pool end with the others
             start, end = span
             worst = np.array([search.worst for search in searches])
             return asked.near(codes.part(start, end), wanted[start:end], worst)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import Bools, Float64s, Int64s
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor
 from ..pool.records import Query, history_text
 from ..shards.over import SHARDS, over_shards
 from ..shards.shard import INLINE, Arrays, Engine, Resources, packed, unpacked
@@ -102,21 +102,20 @@ class MinHashes(NamedTuple):
     low: NDArray[np.uint8]
 
 
-def min_hashes(texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> MinHashes:
+def min_hashes(texts: Sequence[str], monitor: Monitor = SILENT) -> MinHashes:
     """The hashes of normalised texts. Raises `Cancelled` between chunks."""
     if 0 < len(texts) <= GOES_ON and sum(map(len, texts)) <= CHARACTERS:
         few = _chunk_hashes(texts)  # queries, or a small pool: threads would cost more than the work
-        report(Event(TASK, len(texts), len(texts)))
+        monitor.report(Event(TASK, len(texts), len(texts)))
         return few
     parts: list[MinHashes] = []
     done = 0
     with ThreadPoolExecutor(2) as pool:  # numpy releases the GIL inside its loops
         for found in pool.map(_chunk_hashes, _chunks(texts)):
-            if cancel:
-                cancel.check()
+            monitor.check()
             parts.append(found)
             done += len(found.keys)
-            report(Event(TASK, done, len(texts)))
+            monitor.report(Event(TASK, done, len(texts)))
     if not parts:
         return MinHashes(np.empty((0, BANDS), np.uint64), np.empty((0, BANDS * BAND), np.uint8))
     return MinHashes(np.concatenate([part.keys for part in parts]), np.concatenate([part.low for part in parts]))
@@ -210,9 +209,7 @@ class Rows:
     texts: Callable[[Int64s], Sequence[str]]
 
 
-def find_repeats(
-    rows: Rows, threshold: float, report: Report = silent, cancel: CancelToken | None = None
-) -> list[Repeat]:
+def find_repeats(rows: Rows, threshold: float, monitor: Monitor = SILENT) -> list[Repeat]:
     """Duplicate groups among rows.
 
     Two inputs with Jaccard similarity ``threshold`` or more are in one group, and so are all inputs connected through
@@ -227,8 +224,8 @@ def find_repeats(
     groups = np.arange(n)
     first, similarity = np.full(n, -1), np.zeros(n)  # the first row each was found similar to, and the similarity
     done, total = 0, len(pairs)
-    for block in _in_blocks(rows, pairs, cancel):
-        report(Event(TASK, done, total))
+    for block in _in_blocks(rows, pairs, monitor):
+        monitor.report(Event(TASK, done, total))
         done += len(block)
         ends = groups[block]
         block = block[ends[:, 0] != ends[:, 1]]  # those joined through others need no comparison
@@ -238,19 +235,18 @@ def find_repeats(
         new = np.flatnonzero(alike & (first[block[:, 1]] < 0))[::-1]  # backwards: of several, the first is kept
         first[block[new, 1]], similarity[block[new, 1]] = block[new, 0], similarities[new]
     if total:
-        report(Event(TASK, total, total))
+        monitor.report(Event(TASK, total, total))
     groups = _apart(groups, rows.asides)
     later = np.flatnonzero((groups != np.arange(n)) & (groups != first))  # joined to the first through others
-    for block in _in_blocks(rows, np.stack([groups[later], later], axis=1), cancel):
+    for block in _in_blocks(rows, np.stack([groups[later], later], axis=1), monitor):
         similarity[block[:, 1]] = _compared(rows, block, content_hashes)
     return _repeats(rows, groups, content_hashes, similarity)
 
 
-def _in_blocks(rows: Rows, pairs: Int64s, cancel: CancelToken | None) -> Iterator[Int64s]:
+def _in_blocks(rows: Rows, pairs: Int64s, monitor: Monitor) -> Iterator[Int64s]:
     """The pairs (p, 2) in parts to compare at once: as many as have `CHARACTERS` characters, at least one."""
     while len(pairs):
-        if cancel:
-            cancel.check()
+        monitor.check()
         characters = np.cumsum(rows.lengths[pairs[:MOST_PAIRS]].sum(axis=1))
         block, pairs = np.split(pairs, [max(1, int(np.searchsorted(characters, CHARACTERS)))])
         yield block
@@ -359,13 +355,7 @@ def _repeats(rows: Rows, groups: Int64s, content_hashes: _U64, similarity: Float
     return repeats
 
 
-def update(
-    workspace: Workspace,
-    threshold: float,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
-    engine: Engine = INLINE,
-) -> list[Repeat]:
+def update(workspace: Workspace, threshold: float, monitor: Monitor = SILENT, engine: Engine = INLINE) -> list[Repeat]:
     """Rewrite the table ``duplicates`` over all rows that are not retired; ``engine`` computes their hashes. If rows or
     outputs change meanwhile, as by another `index`, all of them are compared again."""
     while True:
@@ -379,9 +369,9 @@ def update(
             ).fetchnumpy()
         numbers, lengths = (np.asarray(columns_read[name], np.int64) for name in ("row", "length"))
         outputs, asides = (np.asarray(columns_read[name], np.uint64) for name in ("output", "aside"))
-        hashes = stored_hashes(workspace, report, cancel, reread=True, engine=engine).of_rows(numbers)
+        hashes = stored_hashes(workspace, monitor, reread=True, engine=engine).of_rows(numbers)
         texts = partial(_inputs_at, workspace, numbers)
-        repeats = find_repeats(Rows(numbers, lengths, outputs, asides, hashes, texts), threshold, report, cancel)
+        repeats = find_repeats(Rows(numbers, lengths, outputs, asides, hashes, texts), threshold, monitor)
         with workspace.write() as con:
             live = columns.numbers(con, "SELECT row FROM demonstrations WHERE retired_at IS NULL ORDER BY row")
             if np.array_equal(live, numbers) and columns.number(con, _CORRECTED) == corrected:
@@ -414,8 +404,7 @@ class StoredHashes(NamedTuple):
 
 def stored_hashes(
     workspace: Workspace,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     *,
     content: _U64 | None = None,
     reread: bool = False,
@@ -449,7 +438,7 @@ def stored_hashes(
 
     arrived = over_shards(
         hash_shard, blocks(), stage=TASK, total=lacking.size, beside=workspace.path / SHARDS, engine=engine,
-        need=Resources(threads=2), held=True, report=report, cancel=cancel,
+        need=Resources(threads=2), held=True, monitor=monitor,
     )  # fmt: skip
     for i, arrays in arrived:
         hashes.keys[:, sent[i]], hashes.low[sent[i]] = arrays["keys"].T, arrays["low"]
@@ -459,7 +448,7 @@ def stored_hashes(
         return _opened(path)[0]  # the file, whose memory the system can take back
     except (OSError, ValueError) as error:
         told = getattr(error, "strerror", None) or error
-        report(Event(TASK, note=f"{path} cannot be written ({told}): recomputed when needed"))
+        monitor.report(Event(TASK, note=f"{path} cannot be written ({told}): recomputed when needed"))
     return hashes
 
 
@@ -473,9 +462,9 @@ def _opened(path: Path, reread: bool = False) -> tuple[StoredHashes, _U64]:
     return hashes, of
 
 
-def hash_shard(arrays: Arrays, report: Report, cancel: CancelToken) -> Arrays:
+def hash_shard(arrays: Arrays, monitor: Monitor) -> Arrays:
     """The `MinHashes` of packed texts, by name."""
-    return min_hashes([normalised(text) for text in unpacked(arrays)], report, cancel)._asdict()
+    return min_hashes([normalised(text) for text in unpacked(arrays)], monitor)._asdict()
 
 
 def _no_hashes(rows: int) -> StoredHashes:
@@ -515,16 +504,11 @@ class Repeats:
 
     @classmethod
     def open(
-        cls,
-        workspace: Workspace,
-        threshold: float,
-        report: Report = silent,
-        cancel: CancelToken | None = None,
-        content: _U64 | None = None,
+        cls, workspace: Workspace, threshold: float, monitor: Monitor = SILENT, content: _U64 | None = None
     ) -> Repeats:
         """From the hashes of the last index run; rows without hashes are hashed now. ``content`` as in
         `stored_hashes`."""
-        return cls(workspace, stored_hashes(workspace, report, cancel, content=content), threshold)
+        return cls(workspace, stored_hashes(workspace, monitor, content=content), threshold)
 
     def _sharing(self, keys: Sequence[np.uint64]) -> Int64s:
         """Rows that share a band with the keys, one of each band, ascending. Each band is compared whole until

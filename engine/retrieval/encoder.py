@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..base.arrays import Float32s, Int64s, one_blas_thread
 from ..base.packages import installed
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor
 from ..http.refusals import storable
 from .checked import map_safetensors
 from .transformer import Transformer
@@ -157,22 +157,16 @@ class Encoder(Protocol):
     @property
     def dimension(self) -> int: ...
 
-    def encode(self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> Float32s:
+    def encode(self, texts: Sequence[str], monitor: Monitor = SILENT) -> Float32s:
         """One vector of length 1 per text, (n, dimension)."""
 
-    def encode_queries(
-        self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
-    ) -> Float32s:
+    def encode_queries(self, texts: Sequence[str], monitor: Monitor = SILENT) -> Float32s:
         """As `encode`, where float32 rounding may depend on the other texts."""
 
-    def encode_tokens(
-        self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
-    ) -> list[NDArray[np.float16]]:
+    def encode_tokens(self, texts: Sequence[str], monitor: Monitor = SILENT) -> list[NDArray[np.float16]]:
         """For each text the vectors of its tokens, (tokens, width of the transformer), each of length 1."""
 
-    def encode_each(
-        self, texts: Sequence[str], keep: Arrived, report: Report = silent, cancel: CancelToken | None = None
-    ) -> None:
+    def encode_each(self, texts: Sequence[str], keep: Arrived, monitor: Monitor = SILENT) -> None:
         """Encode the texts and ``keep`` vectors as soon as they are there, in the caller's thread."""
 
     @property
@@ -185,16 +179,12 @@ class Local:
 
     local = True
 
-    def encode_each(
-        self: Encoder, texts: Sequence[str], keep: Arrived, report: Report = silent, cancel: CancelToken | None = None
-    ) -> None:
+    def encode_each(self: Encoder, texts: Sequence[str], keep: Arrived, monitor: Monitor = SILENT) -> None:
         """`Encoder.encode_each`: all of them at once."""
-        keep(np.arange(len(texts)), self.encode(texts, report, cancel))
+        keep(np.arange(len(texts)), self.encode(texts, monitor))
 
-    def encode_queries(
-        self: Encoder, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
-    ) -> Float32s:
-        return self.encode(texts, report, cancel)
+    def encode_queries(self: Encoder, texts: Sequence[str], monitor: Monitor = SILENT) -> Float32s:
+        return self.encode(texts, monitor)
 
 
 def load_encoder(name: str = DEFAULT_ENCODER, device: str = "auto", *, full_precision: bool = False) -> SentenceEncoder:
@@ -269,7 +259,7 @@ class SentenceEncoder(Local):
                 self._large = Transformer(self._source, self._device, packaged=self._small is not None)
             return self._large
 
-    def encode(self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> Float32s:
+    def encode(self, texts: Sequence[str], monitor: Monitor = SILENT) -> Float32s:
         """One vector of length 1 per text: float32 (n, `dimension`).
 
         From `FEW` texts on, in bfloat16 if the device computes it natively; pooling and normalisation stay in float32,
@@ -280,19 +270,15 @@ class SentenceEncoder(Local):
         if self._small and len(texts) < FEW:
             return unit(self._small.sentences(texts))
         if self._small and not installed("torch"):
-            return unit(self._slowly(self._small, texts, report, cancel))
-        return unit(self.warm().sentences(texts, self._reduces(texts), report, cancel))
+            return unit(self._slowly(self._small, texts, monitor))
+        return unit(self.warm().sentences(texts, self._reduces(texts), monitor))
 
-    def encode_queries(
-        self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
-    ) -> Float32s:
+    def encode_queries(self, texts: Sequence[str], monitor: Monitor = SILENT) -> Float32s:
         if self._small and len(texts) < FEW:
             return unit(self._small.sentences(texts, together=True))
-        return self.encode(texts, report, cancel)
+        return self.encode(texts, monitor)
 
-    def encode_tokens(
-        self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
-    ) -> list[NDArray[np.float16]]:
+    def encode_tokens(self, texts: Sequence[str], monitor: Monitor = SILENT) -> list[NDArray[np.float16]]:
         """For each text its token vectors of length 1: float16 (tokens, width of the transformer).
 
         The transformer's last layer without the tokens the tokeniser adds (CLS, SEP, padding). Raises as `encode`
@@ -301,18 +287,17 @@ class SentenceEncoder(Local):
         if self._small and (len(texts) < FEW or not installed("torch")):
             vectors = self._small.tokens(texts)
         else:
-            vectors = self.warm().tokens(texts, self._reduces(texts), report, cancel)
+            vectors = self.warm().tokens(texts, self._reduces(texts), monitor)
         return [unit(tokens).astype(np.float16) for tokens in vectors]
 
-    def _slowly(self, small: MiniLM, texts: Sequence[str], report: Report, cancel: CancelToken | None) -> Float32s:
+    def _slowly(self, small: MiniLM, texts: Sequence[str], monitor: Monitor) -> Float32s:
         """Sentence vectors (n, dimension) without torch, in float32."""
         vectors = np.zeros((len(texts), self.dimension), np.float32)
         for start in range(0, len(texts), AT_ONCE):
-            if cancel:
-                cancel.check()
-            report(Event("encode", start, len(texts)))
+            monitor.check()
+            monitor.report(Event("encode", start, len(texts)))
             vectors[start : start + AT_ONCE] = small.sentences(texts[start : start + AT_ONCE])
-        report(Event("encode", len(texts), len(texts)))
+        monitor.report(Event("encode", len(texts), len(texts)))
         return vectors
 
     def _reduces(self, texts: Sequence[str]) -> bool:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ..base.arrays import Float32s, Int64s
 from ..base.errors import BudgetError, LLMError, UsageError, counted
 from ..base.files import private
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor
 from ..http import trust
 from ..http.address import Address, origin_of
 from ..http.refusals import ENCODER_KEY, LLM_KEY, Failure, error_in, explained, failure_of, key_in, pause
@@ -160,7 +160,7 @@ class ServedEncoder:
         cost = "" if self.cost is None else f", ${self.cost:.4f}"
         return f"{self.where} read {counted(self.tokens, 'token')}{cost}"
 
-    def encode(self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> Float32s:
+    def encode(self, texts: Sequence[str], monitor: Monitor = SILENT) -> Float32s:
         """One vector of length 1 per text, (n, dimension). Raises `LLMError` if the server does not give them."""
         by_place: dict[int, Float32s] = {}
         distinct = list(dict.fromkeys(texts))
@@ -174,23 +174,19 @@ class ServedEncoder:
                 for i, vector in zip(places.tolist(), vectors, strict=True):
                     self._kept.add(distinct[fresh[i]], vector)
 
-        self.encode_each([distinct[i] for i in fresh], keep, report, cancel)
+        self.encode_each([distinct[i] for i in fresh], keep, monitor)
         by_place |= {i: vector for i, vector in enumerate(stored) if vector is not None}
         place = {text: i for i, text in enumerate(distinct)}
         return np.array([by_place[place[text]] for text in texts], np.float32).reshape(len(texts), self._width or 0)
 
     encode_queries = encode
 
-    def encode_tokens(
-        self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
-    ) -> list[NDArray[np.float16]]:
+    def encode_tokens(self, texts: Sequence[str], monitor: Monitor = SILENT) -> list[NDArray[np.float16]]:
         raise UsageError(
             f"{self.name} has no token vectors, which Set-BSR needs", "choose another method, or a BERT-like encoder"
         )
 
-    def encode_each(
-        self, texts: Sequence[str], keep: Arrived, report: Report = silent, cancel: CancelToken | None = None
-    ) -> None:
+    def encode_each(self, texts: Sequence[str], keep: Arrived, monitor: Monitor = SILENT) -> None:
         """Encode the texts and ``keep`` the vectors of each request when it is answered, in the caller's thread.
 
         Whatever ends this early, what was sent is waited for and kept. Raises `LLMError`, `BudgetError`, `Cancelled`.
@@ -201,12 +197,11 @@ class ServedEncoder:
         batches = _batches(texts)
         running: dict[Future[Float32s], list[int]] = {}
         done = 0
-        report(Event("encode", 0, len(texts)))
+        monitor.report(Event("encode", 0, len(texts)))
         with ThreadPoolExecutor(THREADS) as pool:
             try:
                 while True:
-                    if cancel:
-                        cancel.check()
+                    monitor.check()
                     while len(running) < self._flights and (places := next(batches, None)):
                         batch = [texts[i] for i in places]
                         self._check_budget([*batch, *(texts[i] for some in running.values() for i in some)])
@@ -217,7 +212,7 @@ class ServedEncoder:
                         places = running.pop(future)
                         keep(np.array(places, np.int64), future.result())
                         done += len(places)
-                        report(Event("encode", done, len(texts)))
+                        monitor.report(Event("encode", done, len(texts)))
             except BaseException:
                 stop.set()
                 for future, places in running.items():

@@ -26,7 +26,7 @@ import numpy as np
 from ..base.arrays import Float32s
 from ..base.errors import UsageError
 from ..base.packages import require
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor
 from .checked import map_safetensors
 from .weights import hub_answers, unusable
 
@@ -71,18 +71,14 @@ class Transformer:
         self._threads = torch.get_num_threads() if where.type == "cpu" else 1
         self._pool = _single_threaded(self._threads)
 
-    def sentences(
-        self, texts: Sequence[str], reduced: bool, report: Report = silent, cancel: CancelToken | None = None
-    ) -> Float32s:
+    def sentences(self, texts: Sequence[str], reduced: bool, monitor: Monitor = SILENT) -> Float32s:
         """Sentence vectors (n, dimension), not normalised; ``reduced`` allows bfloat16."""
         vectors = np.zeros((len(texts), self.dimension), np.float32)
-        for places, batch in self._batches(texts, reduced, self._sentence_vectors, report, cancel):
+        for places, batch in self._batches(texts, reduced, self._sentence_vectors, monitor):
             vectors[places] = batch
         return vectors
 
-    def tokens(
-        self, texts: Sequence[str], reduced: bool, report: Report = silent, cancel: CancelToken | None = None
-    ) -> list[Float32s]:
+    def tokens(self, texts: Sequence[str], reduced: bool, monitor: Monitor = SILENT) -> list[Float32s]:
         """Vectors of each text's own tokens, (tokens, width), not normalised. `UsageError` if there are none."""
         if self._model.added is None:
             raise UsageError(
@@ -90,18 +86,13 @@ class Transformer:
                 "choose another method, or a BERT-like encoder",
             )
         vectors: list[Float32s] = [np.empty((0, 0), np.float32)] * len(texts)
-        for places, batch in self._batches(texts, reduced, self._token_vectors, report, cancel):
+        for places, batch in self._batches(texts, reduced, self._token_vectors, monitor):
             for place, tokens in zip(places, batch, strict=True):
                 vectors[place] = tokens
         return vectors
 
     def _batches(
-        self,
-        texts: Sequence[str],
-        reduced: bool,
-        forward: Callable[[Features], T],
-        report: Report,
-        cancel: CancelToken | None,
+        self, texts: Sequence[str], reduced: bool, forward: Callable[[Features], T], monitor: Monitor
     ) -> Iterator[tuple[list[int], T]]:
         """(positions in ``texts``, output of ``forward``) as batches finish; texts of similar length together."""
         # the longest first: out-of-memory errors show at once, and the remaining time is not underestimated
@@ -110,11 +101,10 @@ class Transformer:
         head = self._head(reduced)
         running: dict[Future[T], list[int]] = {}
         done = 0
-        report(Event("encode", 0, len(texts)))
+        monitor.report(Event("encode", 0, len(texts)))
         try:
             while True:
-                if cancel:
-                    cancel.check()
+                monitor.check()
                 for places in islice(waiting, 2 * self._threads - len(running)):
                     running[self._pool.submit(self._run, [texts[i] for i in places], head, forward)] = places
                 if not running:
@@ -123,7 +113,7 @@ class Transformer:
                     places = running.pop(future)
                     yield places, future.result()
                     done += len(places)
-                    report(Event("encode", done, len(texts)))
+                    monitor.report(Event("encode", done, len(texts)))
         finally:
             for future in running:
                 future.cancel()

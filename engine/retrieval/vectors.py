@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ..base.arrays import Bools, Float32s, Int64s
 from ..base.errors import UsageError, WorkspaceError
 from ..base.files import private, replace_file
-from ..base.progress import CancelToken, Report, silent, within
+from ..base.progress import SILENT, Monitor
 from ..shards.over import SHARDS, over_shards
 from ..shards.shard import INLINE, ONE_CPU, Arrays, Engine, Resources, packed, unpacked
 from ..store.locks import exclusive
@@ -228,8 +228,7 @@ class Vectors:
         rows: Int64s,
         texts: TextsOf,
         keys: NDArray[np.uint64],
-        report: Report = silent,
-        cancel: CancelToken | None = None,
+        monitor: Monitor = SILENT,
         *,
         engine: Engine = INLINE,
         need: Resources = ONE_CPU,
@@ -252,15 +251,14 @@ class Vectors:
         blocks = _blocks(rows, keys, texts)
         if engine.here or not encoder.local:
             for block in blocks:
-                if cancel:
-                    cancel.check()
-                encoder.encode_each(block.texts, partial(self._keep, block), within(report, done, total), cancel)
+                monitor.check()
+                encoder.encode_each(block.texts, partial(self._keep, block), monitor.within(done, total))
                 done += len(block.rows)
             return total
         sent: dict[int, _Block] = {}
         arrived = over_shards(
             partial(encode_shard, encoder), _sent(blocks, sent), stage="encode", total=total,
-            beside=self.folder / SHARDS, engine=engine, need=need, report=report, cancel=cancel,
+            beside=self.folder / SHARDS, engine=engine, need=need, monitor=monitor,
         )  # fmt: skip
         for number, arrays in arrived:
             block = sent.pop(number)
@@ -300,8 +298,7 @@ def encoded(
     encoder: Encoder,
     texts: Sequence[str],
     beside: Path,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     *,
     engine: Engine = INLINE,
     need: Resources = ONE_CPU,
@@ -309,21 +306,21 @@ def encoded(
     """Vectors (n, dimension) of texts that are no rows, by shards as in `Vectors.fill`, with files in the folder
     ``beside``."""
     if not encoder.local:
-        return encoder.encode(texts, report, cancel)
+        return encoder.encode(texts, monitor)
     vectors = np.empty((len(texts), encoder.dimension), np.float32)
     blocks = [texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK)]
     arrived = over_shards(
         partial(encode_shard, encoder), ((len(block), packed(block)) for block in blocks), stage="encode",
-        total=len(texts), beside=beside, engine=engine, need=need, held=True, report=report, cancel=cancel,
+        total=len(texts), beside=beside, engine=engine, need=need, held=True, monitor=monitor,
     )  # fmt: skip
     for i, arrays in arrived:
         vectors[i * BLOCK : i * BLOCK + len(blocks[i])] = arrays["vectors"]
     return vectors
 
 
-def encode_shard(encoder: Encoder, arrays: Arrays, report: Report, cancel: CancelToken) -> Arrays:
+def encode_shard(encoder: Encoder, arrays: Arrays, monitor: Monitor) -> Arrays:
     """Vectors (n, dimension) of packed texts. In a worker the encoder is the one that `load_encoder` keeps there."""
-    return {"vectors": encoder.encode(unpacked(arrays), report, cancel)}
+    return {"vectors": encoder.encode(unpacked(arrays), monitor)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,8 +389,7 @@ class TokenVectors:
         rows: Sequence[int],
         texts: Sequence[str],
         keys: Sequence[int],
-        report: Report = silent,
-        cancel: CancelToken | None = None,
+        monitor: Monitor = SILENT,
     ) -> int:
         """Encode the tokens of those of ``rows`` that are missing, as `Vectors.fill` does. Returns how many."""
         if self.encoder not in (encoder.name, with_passages(encoder.name)):
@@ -403,7 +399,7 @@ class TokenVectors:
         for start in range(0, len(todo), BLOCK):
             block = todo[start : start + BLOCK]
             texts = [wanted[row][0] for row in block]
-            vectors = encoder.encode_tokens(texts, within(report, start, len(todo)), cancel)
+            vectors = encoder.encode_tokens(texts, monitor.within(start, len(todo)))
             self.write(block, vectors, [wanted[row][1] for row in block])
         return len(todo)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..base import memory
 from ..base.arrays import Bools, Float32s, Float64s, Int64s
 from ..base.errors import UsageError, WorkspaceError, counted
-from ..base.progress import CancelToken, Report, silent
+from ..base.progress import SILENT, Monitor
 from ..pool.records import Demonstration, Query, Task
 from ..pool.sets import labels_of
 from ..shards.over import SHARDS
@@ -57,15 +57,10 @@ class PoolIndexes:
     out of it."""
 
     def __init__(
-        self,
-        workspace: Workspace,
-        settings: Settings,
-        report: Report,
-        cancel: CancelToken | None,
-        chosen: Int64s | None = None,
+        self, workspace: Workspace, settings: Settings, monitor: Monitor, chosen: Int64s | None = None
     ) -> None:
         self.workspace, self.settings = workspace, settings
-        self.report, self.cancel = report, cancel
+        self.monitor = monitor
         self._chosen = chosen
         self._examined = NO_ROWS
         """Rows whose vectors as examples were seen to be those of their texts."""
@@ -94,7 +89,7 @@ class PoolIndexes:
     def lexical(self) -> BM25Index:
         """BM25 over all indexed rows, pruned ones included."""
         passages = self.settings.passages
-        return lexical_index(self.workspace, self.report, self.cancel, content=self.keys, passages=passages)
+        return lexical_index(self.workspace, self.monitor, content=self.keys, passages=passages)
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -156,8 +151,7 @@ class PoolIndexes:
             keys = np.array([text_key(text) for text in texts.values()], np.uint64)
             if self.examples.missing(wanted, keys).size:
                 self.examples.fill(
-                    self.encoder, wanted, lambda rows: [texts[row] for row in rows.tolist()], keys, self.report,
-                    self.cancel,
+                    self.encoder, wanted, lambda rows: [texts[row] for row in rows.tolist()], keys, self.monitor,
                 )  # fmt: skip
             self._examined = np.union1d(self._examined, wanted)
         return np.asarray(self.examples.matrix[rows])
@@ -175,7 +169,7 @@ class PoolIndexes:
 
     @cached_property
     def repeats(self) -> Repeats:
-        return Repeats.open(self.workspace, self.settings.near_duplicate, self.report, self.cancel, self.keys)
+        return Repeats.open(self.workspace, self.settings.near_duplicate, self.monitor, self.keys)
 
 
 class PoolView:
@@ -189,31 +183,28 @@ class PoolView:
         self,
         workspace: Workspace,
         settings: Settings,
-        report: Report = silent,
-        cancel: CancelToken | None = None,
+        monitor: Monitor = SILENT,
         *,
         indexes: PoolIndexes | None = None,
         left_out: Int64s = NO_ROWS,
         outputs: Mapping[int, str] = NO_OUTPUTS,
     ) -> None:
         self.workspace, self.settings = workspace, settings
-        self.report, self.cancel = report, cancel
-        self.indexes = indexes or PoolIndexes(workspace, settings, report, cancel)
+        self.monitor = monitor
+        self.indexes = indexes or PoolIndexes(workspace, settings, monitor)
         self._left_out, self._outputs = left_out, outputs
         self._revised_examples: dict[int, Float32s] = {}
 
     @classmethod
-    def as_indexed(
-        cls, workspace: Workspace, settings: Settings, report: Report = silent, cancel: CancelToken | None = None
-    ) -> PoolView:
+    def as_indexed(cls, workspace: Workspace, settings: Settings, monitor: Monitor = SILENT) -> PoolView:
         """A view of the pool as if nothing had been decided."""
         rows, outputs = as_read(workspace)
-        indexes = PoolIndexes(workspace, settings, report, cancel, rows)
-        return cls(workspace, settings, report, cancel, indexes=indexes, outputs=outputs)
+        indexes = PoolIndexes(workspace, settings, monitor, rows)
+        return cls(workspace, settings, monitor, indexes=indexes, outputs=outputs)
 
     def renewed(self) -> PoolView:
         """A view of the current pool; a loaded encoder stays loaded."""
-        view = PoolView(self.workspace, self.settings, self.report, self.cancel)
+        view = PoolView(self.workspace, self.settings, self.monitor)
         if "encoder" in vars(self.indexes):
             view.indexes.encoder = self.encoder
         return view
@@ -221,7 +212,7 @@ class PoolView:
     def without(self, rows: Int64s, outputs: Mapping[int, str] = NO_OUTPUTS) -> PoolView:
         """A view of the pool as if the ``rows`` were pruned, too, and those of ``outputs`` had these."""
         return PoolView(
-            self.workspace, self.settings, self.report, self.cancel, indexes=self.indexes,
+            self.workspace, self.settings, self.monitor, indexes=self.indexes,
             left_out=np.union1d(self._left_out, rows), outputs={**self._outputs, **outputs},
         )  # fmt: skip
 
@@ -288,16 +279,16 @@ class PoolView:
         """Embeddings of many texts that are no rows, (n, d)."""
         elsewhere = "" if self.engine.here else self.settings.device
         return encoded(
-            bound_for(self.encoder, elsewhere), texts, self.workspace.path / SHARDS, self.report, self.cancel,
+            bound_for(self.encoder, elsewhere), texts, self.workspace.path / SHARDS, self.monitor,
             engine=self.engine, need=need_of(elsewhere),
         )  # fmt: skip
 
     @cached_property
     def nearest(self) -> DenseIndex:
-        codes = search_codes(self.stored, self.rows.size, self.report, self.cancel)
+        codes = search_codes(self.stored, self.rows.size, self.monitor)
         index = DenseIndex(self.stored.matrix, self.rows, codes)
         fix = "each search reads them from the disk; -m bm25 reads less, or search on a machine with more memory"
-        memory.warn(self.report, "the vectors take", index.nbytes, fix)
+        memory.warn(self.monitor, "the vectors take", index.nbytes, fix)
         return index
 
     def vectors(self, rows: Int64s) -> Float32s:
@@ -330,13 +321,13 @@ class PoolView:
                 fresh.append(i)
         if fresh:
             texts = [self.searched(queries[i]) for i in fresh]
-            vectors[fresh] = self.encoder.encode_queries(texts, self.report, self.cancel)
+            vectors[fresh] = self.encoder.encode_queries(texts, self.monitor)
         return vectors
 
     def bm25_top(self, queries: Sequence[Query], k: int) -> list[RankedRows]:
         index = self.lexical
         excluded = self.excluded_each(queries)
-        return index.top_many([*map(self.searched, queries)], k, excluded, self.report, self.cancel)
+        return index.top_many([*map(self.searched, queries)], k, excluded, self.monitor)
 
     def searched(self, query: Query) -> str:
         """The text that a query is retrieved by."""
@@ -352,7 +343,7 @@ class PoolView:
     def dense_top(self, queries: Sequence[Query], k: int) -> list[RankedRows]:
         index = self.nearest
         excluded = self.excluded_each(queries)
-        return index.top_many(self.embed(queries), k, excluded, self.report, self.cancel)
+        return index.top_many(self.embed(queries), k, excluded, self.monitor)
 
     def excluded_each(self, queries: Sequence[Query]) -> list[Int64s]:
         """`excluded` of each."""
@@ -375,7 +366,7 @@ class PoolView:
         missing = tokens.missing(rows.tolist(), keys[rows].tolist())
         if missing:
             texts = searched_texts(self.workspace, missing, self.settings.passages)
-            tokens.fill(self.encoder, missing, texts, keys[missing].tolist(), self.report, self.cancel)
+            tokens.fill(self.encoder, missing, texts, keys[missing].tolist(), self.monitor)
         return lambda rows: tokens.read(rows.tolist(), keys[rows].tolist())
 
     def query_tokens(self, queries: Sequence[Query]) -> Tokens:
@@ -388,7 +379,7 @@ class PoolView:
         fresh = [i for i in range(len(queries)) if i not in tokens]
         if fresh:
             texts = [self.searched(queries[i]) for i in fresh]
-            tokens |= dict(zip(fresh, self.encoder.encode_tokens(texts, self.report, self.cancel), strict=True))
+            tokens |= dict(zip(fresh, self.encoder.encode_tokens(texts, self.monitor), strict=True))
         return [tokens[i] for i in range(len(queries))]
 
 

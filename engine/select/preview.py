@@ -7,7 +7,7 @@ from typing import Any
 
 from ..base.contract import Reported
 from ..base.errors import LLMError, UsageError
-from ..base.progress import CancelToken, Report, silent
+from ..base.progress import SILENT, Monitor
 from ..llm.asking import prompt_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -77,8 +77,7 @@ def preview(
     settings: Settings,
     *,
     selector: Selector | None = None,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
 ) -> Preview:
     """Select for one query with ``settings.method``; calls no LLM, see `PreviewWithAnswer`.
 
@@ -86,7 +85,7 @@ def preview(
     """
     if not query.input.strip():
         raise UsageError("the query is empty", 'icl-curate preview "a question"')
-    selector = selector or Selector(workspace, settings=settings, report=report, cancel=cancel)
+    selector = selector or Selector(workspace, settings=settings, monitor=monitor)
     shots = selector.select(query)
     demonstrations = [shot.demonstration for shot in shots]
     words = words_of(selector, query, shots)
@@ -116,7 +115,7 @@ class RequestPreview(Reported):
     def of(cls, llm: LLMClient, query: Query) -> RequestPreview:
         """For what `preview` selects, of a client that sends nothing. Raises as `preview` and `StabilityCheck.prepare`
         do."""
-        seen = preview(llm.workspace, query, llm.settings, report=llm.report, cancel=llm.cancel)
+        seen = preview(llm.workspace, query, llm.settings, monitor=llm.monitor)
         shown = QueryShots(query, tuple(shot.demonstration for shot in seen.shots))
         check = StabilityCheck.prepare(llm, task_of(llm.workspace), [shown], variants=False)
         (request,) = check.requests
@@ -151,7 +150,7 @@ class PreviewWithAnswer:
     @classmethod
     def prepare(cls, llm: LLMClient, query: Query, *, stability: bool = False) -> PreviewWithAnswer:
         """Raises as `preview` does; nothing is sent, in a dry run not even a probe."""
-        seen = preview(llm.workspace, query, llm.settings, report=llm.report, cancel=llm.cancel)
+        seen = preview(llm.workspace, query, llm.settings, monitor=llm.monitor)
         shown = QueryShots(query, tuple(shot.demonstration for shot in seen.shots))
         return cls(seen, StabilityCheck.prepare(llm, task_of(llm.workspace), [shown], variants=stability), stability)
 

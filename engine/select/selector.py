@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from ..base.errors import UsageError, did_you_mean
-from ..base.progress import CancelToken, Report, silent
+from ..base.progress import SILENT, Monitor
 from ..pool.fields import RECORD, query_of, require
 from ..pool.prompts import Prompt, system_prompt
 from ..pool.records import Demonstration, Message, Query, Task
@@ -71,8 +71,7 @@ class Selector:
         *,
         settings: Settings | None = None,
         view: PoolView | None = None,
-        report: Report = silent,
-        cancel: CancelToken | None = None,
+        monitor: Monitor = SILENT,
         **overrides: Unpack[Overrides],
     ) -> None:
         self.workspace = workspace if isinstance(workspace, Workspace) else Workspace.open(Path(workspace))
@@ -86,7 +85,7 @@ class Selector:
             raise UsageError(f"k is {self.settings.k}", "use 0 or more shots")
         self.method = method_named(self.settings.method)
         self.reads = self.settings.reads
-        self.view = view or PoolView(self.workspace, self.settings, report, cancel)
+        self.view = view or PoolView(self.workspace, self.settings, monitor)
 
     @classmethod
     def locked(cls, workspace: Workspace | Path | str) -> Selector:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from ..base.progress import CancelToken
+from ..base.progress import CancelToken, Monitor
 from ..llm import loop
 from ..llm.asking import check_prompts, opened
 from ..llm.client import LLMClient
@@ -55,7 +55,7 @@ class SessionCache:
         if cancel is not None:
             check_prompts(workspace, settings)
         backend = self.backend(workspace, settings)
-        return LLMClient(workspace, backend, settings, cancel=cancel or CancelToken(), dry_run=cancel is None)
+        return LLMClient(workspace, backend, settings, Monitor(cancel=cancel or CancelToken()), dry_run=cancel is None)
 
     def backend(self, workspace: Workspace, settings: Settings) -> Backend:
         """The configured LLM; closed at the end of the program, or when another LLM is configured."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..base.errors import CurateError, UsageError, counted
 from ..base.packages import VERSION
-from ..base.progress import CancelToken, Event, Report, silent, within
+from ..base.progress import SILENT, Event, Monitor
 from . import storage
 from .ray_pool import RayPool
 from .shard import INLINE, ONE_CPU, Arrays, Engine, Resources, Shard, cores
@@ -24,7 +24,7 @@ SHARDS = "shards"
 LOST = 1.0
 """Seconds by which a cluster may be slower before it is said."""
 
-Step = Callable[[Arrays, Report, CancelToken], Arrays]
+Step = Callable[[Arrays, Monitor], Arrays]
 """What is done with a shard: a module-level function or a partial of one, pure: its result depends on the arrays alone,
 not on the machine or on other shards."""
 
@@ -39,8 +39,7 @@ def over_shards(
     engine: Engine = INLINE,
     need: Resources = ONE_CPU,
     held: bool = False,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
 ) -> Iterator[tuple[int, Arrays]]:
     """``step`` of each block, as ``(index, output)``, as they finish.
 
@@ -50,30 +49,29 @@ def over_shards(
     when the next one is asked for, unless ``held``: then with the whole stage, for callers that store nothing before
     the last. Raises as `RayPool` does.
     """
-    cancel = cancel or CancelToken()
     if engine.here:
         done = 0
         for index, (rows, arrays) in enumerate(blocks):
-            cancel.check()
-            yield index, step(arrays, within(report, done, total), cancel)
+            monitor.check()
+            yield index, step(arrays, monitor.within(done, total))
             done += rows
         return
     start, work = time.perf_counter(), 0.0
     pool = RayPool(partial(through_storage, step), engine.address, need)
-    report(Event(stage, 0, total, f"{stage}: {counted(total, 'row')} on {pool.where}"))
+    monitor.report(Event(stage, 0, total, f"{stage}: {counted(total, 'row')} on {pool.where}"))
     place = _Place(stage, beside, engine, step)
-    arrived = pool.map(place.lacking(blocks), total=total, report=report, cancel=cancel)
+    arrived = pool.map(place.lacking(blocks), total=total, monitor=monitor)
     for shard, seconds in chain(arrived, ((shard, 0.0) for shard in place.finished)):
         work += seconds
         yield shard.index, place.content(shard)
         if not held:
             storage.remove([shard.given, shard.output])
-    report(Event(stage, total, total))
+    monitor.report(Event(stage, total, total))
     place.clear()
     took, alone = time.perf_counter() - start, work / min(need.threads or cores(), cores())
     if work and took > alone + LOST:
         note = f"{stage}: {took:.1f} s with --engine {engine.kind}; inline takes about {alone:.1f} s"
-        report(Event(stage, note=f"{note}, so it does not pay for this pool"))
+        monitor.report(Event(stage, note=f"{note}, so it does not pay for this pool"))
 
 
 class _Place:
@@ -115,7 +113,7 @@ class _Place:
         storage.clear(self._root, f"{self._stage}-")
 
 
-def through_storage(step: Step, shard: Shard, report: Report, cancel: CancelToken) -> float:
+def through_storage(step: Step, shard: Shard, monitor: Monitor) -> float:
     """``step`` of a shard's input, written to its output; the seconds it took. An output that is there already is not
     computed again."""
     if storage.present(shard.output) is not None:
@@ -128,5 +126,5 @@ def through_storage(step: Step, shard: Shard, report: Report, cancel: CancelToke
             f"no access to {error.filename or shard.given}",
             "--engine-storage with a folder that all nodes share, or s3://BUCKET/PREFIX",
         ) from error
-    storage.write(shard.output, step(given, report, cancel))
+    storage.write(shard.output, step(given, monitor))
     return time.perf_counter() - start

@@ -18,7 +18,7 @@ from typing import Any, Generic
 
 from ..base.errors import CurateError, UsageError
 from ..base.packages import VERSION, require
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor
 from .shard import Resources, Shard, ShardWork, T, WorkerFailure, attempt, host
 
 AHEAD = 4
@@ -60,14 +60,7 @@ class RayPool(Generic[T]):
             f" and {total['GPU']:g} GPUs" if gpus else ""
         )
 
-    def map(
-        self,
-        shards: Iterable[Shard],
-        *,
-        total: int = 0,
-        report: Report = silent,
-        cancel: CancelToken | None = None,
-    ) -> Iterator[tuple[Shard, T]]:
+    def map(self, shards: Iterable[Shard], *, total: int = 0, monitor: Monitor = SILENT) -> Iterator[tuple[Shard, T]]:
         """``fn`` of each shard, as they finish: the caller that needs an order sorts by `Shard.index`.
 
         ``shards`` is read as workers become free, so it may write the inputs of each just before yielding it. A shard
@@ -77,18 +70,13 @@ class RayPool(Generic[T]):
         """
         running: dict[Any, Shard] = {}
         try:
-            yield from self._driven(iter(shards), running, total, report, cancel or CancelToken())
+            yield from self._driven(iter(shards), running, total, monitor)
         except BaseException:  # also where the caller stops asking for results
             self._abandon(running)
             raise
 
     def _driven(
-        self,
-        shards: Iterator[Shard],
-        running: dict[Any, Shard],
-        total: int,
-        report: Report,
-        cancel: CancelToken,
+        self, shards: Iterator[Shard], running: dict[Any, Shard], total: int, monitor: Monitor
     ) -> Iterator[tuple[Shard, T]]:
         """Keep the cluster busy, try lost shards again, hand on what finishes; ``running`` is kept up to date."""
         again: deque[Shard] = deque()
@@ -103,7 +91,7 @@ class RayPool(Generic[T]):
                     f"{part} failed {tries[shard.index]} times: {why}",
                     "run the same command again; finished parts are kept. If workers lack memory, use fewer or larger",
                 )
-            report(Event(shard.stage, done, total or None, f"{part}: {why}; tried again"))
+            monitor.report(Event(shard.stage, done, total or None, f"{part}: {why}; tried again"))
             again.append(shard)
 
         while True:
@@ -115,7 +103,7 @@ class RayPool(Generic[T]):
                 moved = time.monotonic() if len(running) == 1 else moved
             if not running:
                 return
-            cancel.check()
+            monitor.check()
             finished: list[Any] = self._ray.wait([*running], num_returns=1, timeout=LOOK)[0]
             for handle in finished:
                 shard = running.pop(handle)
@@ -125,7 +113,7 @@ class RayPool(Generic[T]):
                     lost(shard, str(error))
                     continue
                 done += shard.rows
-                report(Event(shard.stage, done, total or None))
+                monitor.report(Event(shard.stage, done, total or None))
                 yield shard, result
             if finished:
                 moved = time.monotonic()
@@ -253,4 +241,4 @@ def _computed(version: str, work: bytes, shard: Shard) -> Any:
             f"pip install icl-curate=={version} on every node",
             UsageError.exit_code,
         )
-    return attempt(lambda: pickle.loads(work)(shard, silent, CancelToken()), shard, where)
+    return attempt(lambda: pickle.loads(work)(shard, SILENT), shard, where)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import CurateError
 from ..base.packages import require
-from ..base.progress import CancelToken, Report
+from ..base.progress import Monitor
 from ..store.settings import Settings
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ INLINE = Engine()
 class ShardWork(Protocol[T_co]):
     """Called with each shard: a module-level function, or a `functools.partial` of one, pure and idempotent."""
 
-    def __call__(self, shard: Shard, report: Report, cancel: CancelToken) -> T_co: ...
+    def __call__(self, shard: Shard, monitor: Monitor) -> T_co: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..base.arrays import Int64s
 from ..base.errors import UsageError, counted, did_you_mean
-from ..base.progress import Event, Report
+from ..base.progress import Event, Monitor
 from ..pool.records import STRUCTURED, Demonstration, Form, Query, Split, Task, TaskKind, history_of, searched_text
 from ..pool.sets import labels_of
 from .columns import Column, among, given, noted, now, number, numbers
@@ -543,7 +543,7 @@ LEAST_REPEATED = 5
 """Queries to a distinct answer from which the answers are taken for labels."""
 
 
-def first_queries(workspace: Workspace, split: Split, limit: int | None, report: Report) -> list[Query]:
+def first_queries(workspace: Workspace, split: Split, limit: int | None, monitor: Monitor) -> list[Query]:
     """The first ``limit`` queries of a split, in the order they were indexed. Public data sets often come sorted by
     label: reports a warning if the first ones have few of the labels. Raises `UsageError` for a limit below 1."""
     if limit is not None and limit < 1:
@@ -551,17 +551,17 @@ def first_queries(workspace: Workspace, split: Split, limit: int | None, report:
     every = queries(workspace, split)
     first = every[:limit]
     if warning := _unlike(first, every):
-        report(Event(TASK, note=f"warning: {split} queries: {warning}"))
+        monitor.report(Event(TASK, note=f"warning: {split} queries: {warning}"))
     return first
 
 
-def validation_queries(workspace: Workspace, purpose: str, limit: int | None, report: Report) -> list[Query]:
+def validation_queries(workspace: Workspace, purpose: str, limit: int | None, monitor: Monitor) -> list[Query]:
     """`first_queries` of the validation split; reports a warning if their outputs may be as wrong as the pool's.
     Raises `UsageError` if there are none, which the ``purpose`` needs."""
-    if asked := first_queries(workspace, "validation", limit, report):
+    if asked := first_queries(workspace, "validation", limit, monitor):
         if not verified_queries(workspace):
             told = "from files of the pool, and may have its errors: icl-curate verify draws rows to verify"
-            report(Event(TASK, note=f"warning: validation queries: {told}"))
+            monitor.report(Event(TASK, note=f"warning: validation queries: {told}"))
         return asked
     raise no_queries(workspace, f"{purpose} needs validation queries")
 

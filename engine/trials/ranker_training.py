@@ -95,8 +95,8 @@ class TrialRanker:
         workspace, settings = llm.workspace, llm.settings
         if settings.k < 1:
             raise UsageError("cannot train a ranker with k = 0", "icl-curate train ranker -k 5")
-        queries = validation_queries(workspace, "training the ranker", plan.limit, llm.report)
-        view = PoolView(workspace, settings, llm.report, llm.cancel)
+        queries = validation_queries(workspace, "training the ranker", plan.limit, llm.monitor)
+        view = PoolView(workspace, settings, llm.monitor)
         features = Features(view, inputs_for(view, plan.inputs, plan.sources))
         candidates = [ranked.rows for ranked in preselected(view, queries, features.inputs)]
         return cls(
@@ -146,7 +146,7 @@ class TrialRanker:
         if learnt.values:
             first, best = learnt.values[0], learnt.values[learnt.best]
             note += f": expected reward of held-out queries {first:+.3f} → {best:+.3f}"
-        self.llm.report(Event(TASK, note=note))
+        self.llm.monitor.report(Event(TASK, note=note))
         return learnt
 
     def described(self, plan: TrialRankerPlan) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ..base.contract import Reported, from_json, to_json
 from ..base.errors import UsageError
 from ..base.files import read_regular, replace_file
 from ..base.packages import VERSION
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor
 from ..llm.asking import prompt_for, request_for
 from ..llm.budget import Budget
 from ..llm.client import LLMClient
@@ -95,10 +95,10 @@ class SourceTraining:
         """Rank the demonstrations of each validation query; in a dry run not even a probe is sent. Raises `UsageError`
         if there are too few validation queries to choose on or only one source, before any request."""
         workspace, settings = llm.workspace, llm.settings
-        queries = validation_queries(workspace, "learning source weights", plan.limit, llm.report)
+        queries = validation_queries(workspace, "learning source weights", plan.limit, llm.monitor)
         check_enough(len(queries))
         task, capabilities = task_of(workspace), llm.capabilities
-        ranked = PoolView(workspace, settings, llm.report, llm.cancel).top(plan.ranking, queries, plan.depth)
+        ranked = PoolView(workspace, settings, llm.monitor).top(plan.ranking, queries, plan.depth)
         tried = [(query, row) for query, (rows, _) in zip(queries, ranked, strict=True) for row in rows.tolist()]
         shots = {shot.row: shot for shot in fetch(workspace, sorted({row for _, row in tried}))}
         if len({shot.source for shot in shots.values()}) < 2:
@@ -122,11 +122,9 @@ class SourceTraining:
             marks = grader.marks([query for query, _ in self.tried], results, budget)
             tally(marks).check()
             answered = self._trials(record.run, results, marks)
-            lists, estimators = lists_of(answered), estimators_of(self.plan, llm.report, llm.cancel)
-            _tell(lists, llm.report)
-            choice = choose(
-                lists, k, estimators=estimators, seed=llm.settings.seed, report=llm.report, cancel=llm.cancel
-            )
+            lists, estimators = lists_of(answered), estimators_of(self.plan, llm.monitor)
+            _tell(lists, llm.monitor)
+            choice = choose(lists, k, estimators=estimators, seed=llm.settings.seed, monitor=llm.monitor)
             scores = {
                 name: dict(zip(lists.names, estimator(lists, k), strict=True)) for name, estimator in estimators.items()
             }
@@ -143,7 +141,7 @@ class SourceTraining:
             )
             done = SourceRun(record.run, llm.name, usage_of(results), metrics)
             record.summary = done.as_json()
-        measure_vote(workspace, llm.settings, llm.cancel)  # while the compiled code is loaded
+        measure_vote(workspace, llm.settings, Monitor(cancel=llm.monitor.cancel))  # while the compiled code is loaded
         return done
 
     def _trials(self, run: int, results: Sequence[Result], marks: Sequence[Mark]) -> Trials:
@@ -180,19 +178,19 @@ def lists_of(tried: Trials) -> RankedLists:
     return replace(lists, voted=not between or lists.repeated >= FEWEST)
 
 
-def _tell(lists: RankedLists, report: Report) -> None:
+def _tell(lists: RankedLists, monitor: Monitor) -> None:
     if not lists.voted:
         note = f"{lists.repeated:.0%} of the answers repeat another one: no vote, sources are compared by mean values"
-        report(Event(trials.KIND, note=note))
+        monitor.report(Event(trials.KIND, note=note))
 
 
-def estimators_of(plan: SourcePlan, report: Report = silent, cancel: CancelToken | None = None) -> dict[str, Estimator]:
+def estimators_of(plan: SourcePlan, monitor: Monitor = SILENT) -> dict[str, Estimator]:
     """The estimators that a run compares, the one that learns its weights first. One that samples takes a minute where
     others take milliseconds: it reports, and can be cancelled."""
     chosen = {"rate": plan.rate, "epochs": plan.epochs}
     options: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
     if plan.estimator == "monte-carlo":
-        options |= {"epsilon": plan.epsilon, "delta": plan.delta, "report": report, "cancel": cancel}
+        options |= {"epsilon": plan.epsilon, "delta": plan.delta, "monitor": monitor}
     own = [plan.estimator] if plan.estimator in ESTIMATORS else []  # the core alone learns no weights
     learnt = {name: partial(ESTIMATORS[name].scores, **options) for name in own}
     others = [name for name in default_estimators() if not ESTIMATORS[name].weights]
@@ -228,16 +226,10 @@ class VoteTuneReport(Reported):
         return f"run {self.run}: {self.estimator} below {self.threshold:.3g}"
 
 
-def tune(
-    workspace: Workspace,
-    settings: Settings,
-    noise: float = NOISE,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
-) -> VoteTuneReport:
+def tune(workspace: Workspace, settings: Settings, noise: float = NOISE, monitor: Monitor = SILENT) -> VoteTuneReport:
     """Choose estimator and threshold on the trials of the latest run that is graded as the settings say; calls no LLM.
     `UsageError` if there is none."""
-    run, lists, choice = _best_pruning(workspace, settings, noise, report, cancel)
+    run, lists, choice = _best_pruning(workspace, settings, noise, monitor)
     best = choice.best
     dropped = _dropped(lists, best)
     curve = tuple(pruning_curve(lists, best.scores, settings.k))
@@ -259,34 +251,25 @@ def tune(
     return replace(tuned, pruned=(), kept=lists.names, validation_after=choice.baseline, threshold=None)
 
 
-def sources_voted_out(
-    workspace: Workspace,
-    settings: Settings,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
-) -> tuple[str, ...]:
+def sources_voted_out(workspace: Workspace, settings: Settings, monitor: Monitor = SILENT) -> tuple[str, ...]:
     """The sources that the best setting found by `tune` drops, significant or not. Raises as `tune`."""
-    _, lists, choice = _best_pruning(workspace, settings, NOISE, report, cancel)
+    _, lists, choice = _best_pruning(workspace, settings, NOISE, monitor)
     return _dropped(lists, choice.best)
 
 
 def _best_pruning(
-    workspace: Workspace,
-    settings: Settings,
-    noise: float,
-    report: Report,
-    cancel: CancelToken | None,
+    workspace: Workspace, settings: Settings, noise: float, monitor: Monitor
 ) -> tuple[int, RankedLists, SettingChoice]:
     """The run, its lists, and the pruning that is best for them."""
     tried = trials.latest(workspace, grading_set(workspace, settings))
     if tried is None:
         raise _unlearnt(workspace, settings)
     lists, own = lists_of(tried), {field.name for field in fields(SourcePlan)}
-    _tell(lists, report)
+    _tell(lists, monitor)
     plan = SourcePlan(**{name: value for name, value in runs.settings(workspace, tried.run).items() if name in own})
     choice = choose(
         lists, settings.k, estimators=estimators_of(plan), uses=("prune",), voters=(settings.k,), decays=(1.0,),
-        noise=noise, seed=settings.seed, report=report, cancel=cancel,
+        noise=noise, seed=settings.seed, monitor=monitor,
     )  # fmt: skip
     return tried.run, lists, choice
 
@@ -336,9 +319,7 @@ class VoteMeasurement:
     tuned: VoteTuneReport | None
 
 
-def measure_vote(
-    workspace: Workspace, settings: Settings, cancel: CancelToken | None = None, report: Report = silent
-) -> VoteMeasurement:
+def measure_vote(workspace: Workspace, settings: Settings, monitor: Monitor = SILENT) -> VoteMeasurement:
     """`curves` and `tune`, read from the workspace if they were computed on the same answers: loading the compiled code
     takes ten times as long as they do. Calls no LLM."""
     grading = grading_set(workspace, settings)
@@ -351,7 +332,7 @@ def measure_vote(
     path = workspace.path / VOTE
     drawn = curves(workspace, settings.k, grading)
     try:
-        measured = VoteMeasurement(drawn, tune(workspace, settings, report=report, cancel=cancel))
+        measured = VoteMeasurement(drawn, tune(workspace, settings, monitor=monitor))
     except UsageError:  # too few queries to choose on
         measured = VoteMeasurement(drawn, None)
     text = json.dumps({"digest": digest, "measured": to_json(measured)})

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..base.arrays import Bools, Float64s, Int64s
 from ..base.errors import UsageError, counted
-from ..base.progress import CancelToken, Event, Report, silent
+from ..base.progress import SILENT, Event, Monitor
 from .estimators import ESTIMATORS, Estimator, default_estimators, learning_estimators
 from .lists import RankedLists
 from .results import CurvePoint, Setting, Use
@@ -81,8 +81,7 @@ def choose(
     folds: int = FOLDS,
     noise: float = NOISE,
     seed: int = 0,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
 ) -> SettingChoice:
     """Choose estimator, use, threshold, voters and decay by cross-validation over the lists.
 
@@ -108,8 +107,7 @@ def choose(
     outer: list[_Learnt] = []
     pairs = list(combinations_with_replacement(range(folds), 2))
     for step, (f, g) in enumerate(pairs):
-        if cancel is not None:
-            cancel.check()
+        monitor.check()
         train = lists.take((fold != f) & (fold != g))
         learnt = _Learnt({name: estimator(train, k) for name, estimator in named.items()}, train.hits)
         if f == g:
@@ -118,7 +116,7 @@ def choose(
         else:
             _add(inner[f], grid.tables(held[g], learnt))
             _add(inner[g], grid.tables(held[f], learnt))
-        report(Event("choose", step + 1, len(pairs)))
+        monitor.report(Event("choose", step + 1, len(pairs)))
 
     gains = np.zeros(len(lists))
     for f, learnt in enumerate(outer):

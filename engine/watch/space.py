@@ -60,7 +60,7 @@ class VectorSpace:
     def nearest(
         self, queries: Sequence[Query], vectors: Float32s, exclude: Sequence[Int64s] = ()
     ) -> tuple[Int64s, Float64s]:
-        found = self._view.nearest.top_many(vectors, 1, exclude, self._view.report, self._view.cancel)
+        found = self._view.nearest.top_many(vectors, 1, exclude, self._view.monitor)
         return _first(found)
 
 
@@ -86,7 +86,7 @@ class WordSpace:
     ) -> tuple[Int64s, Float64s]:
         view = self._view
         texts = [*map(view.searched, queries)]
-        rows, _ = _first(view.lexical.top_many(texts, 1, exclude, view.report, view.cancel))
+        rows, _ = _first(view.lexical.top_many(texts, 1, exclude, view.monitor))
         similarity = np.full(len(rows), -1.0)
         some = rows >= 0
         similarity[some] = (vectors[some].astype(np.float64) * self._vectors(self._texts(rows[some]))).sum(axis=1)

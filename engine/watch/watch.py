@@ -17,7 +17,7 @@ import numpy as np
 
 from ..base.arrays import Float32s, Float64s, Int64s
 from ..base.errors import UsageError, counted
-from ..base.progress import CancelToken, Report, silent
+from ..base.progress import SILENT, Monitor
 from ..evaluate.compare import metric_of
 from ..evaluate.request_stages import MethodContext
 from ..evaluate.results import KIND, EvaluationReport, without_trials
@@ -109,18 +109,11 @@ class Watch:
     """The queries of files, read and ready to be compared. Raises `UsageError` as `read_questions` does, or if the
     active pool is empty."""
 
-    def __init__(
-        self,
-        workspace: Workspace,
-        settings: Settings,
-        plan: WatchPlan,
-        report: Report = silent,
-        cancel: CancelToken | None = None,
-    ) -> None:
+    def __init__(self, workspace: Workspace, settings: Settings, plan: WatchPlan, monitor: Monitor = SILENT) -> None:
         self.workspace, self.settings, self.plan = workspace, settings, plan
-        self.view = PoolView(workspace, settings, report, cancel)
+        self.view = PoolView(workspace, settings, monitor)
         self.view.rows  # noqa: B018  # an empty pool is an error before the files are read
-        self.found = read_questions(plan.patterns, plan.columns, plan.answer_field, plan.most, settings.seed, cancel)
+        self.found = read_questions(plan.patterns, plan.columns, plan.answer_field, plan.most, settings.seed, monitor)
         counts = Counter(self.view.searched(each.query) for each in self.found.asked)
         first = {self.view.searched(each.query): each.query for each in reversed(self.found.asked)}
         self.queries = [first[text] for text in counts]
@@ -345,7 +338,7 @@ class AskedWatch:
     @classmethod
     def prepare(cls, llm: LLMClient, plan: WatchPlan) -> AskedWatch:
         """Nothing is sent. Raises `UsageError` as `Watch` does, or if no query has an answer."""
-        watch = Watch(llm.workspace, llm.settings, plan, llm.report, llm.cancel)
+        watch = Watch(llm.workspace, llm.settings, plan, llm.monitor)
         answered = [each.query for each in watch.with_answer]
         if not answered:
             raise UsageError("no query has an answer to compare with", "omit --ask, or --map output=COLUMN")
@@ -353,7 +346,7 @@ class AskedWatch:
         queries = [answered[i] for i in drawn.tolist()]
         selector = Selector(llm.workspace, settings=llm.settings, view=watch.view)
         rows = [[pick.row for pick in chosen] for chosen in selector.picks(queries)]
-        context = MethodContext(selector, llm.backend, llm.settings, llm.capabilities, queries, llm.report)
+        context = MethodContext(selector, llm.backend, llm.settings, llm.capabilities, queries, llm.monitor)
         return cls(llm, watch, Grader.of(llm, selector.task), queries, context.prompts(rows, llm.settings.method)[0])
 
     def cost(self) -> Plan:

@@ -13,7 +13,7 @@ from factories.patience import PATIENCE
 from factories.servers import Call, Server, answer_to, error
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import LLMError
-from icl_curate.engine.base.progress import Event
+from icl_curate.engine.base.progress import Event, Monitor
 from icl_curate.engine.http import client, refusals
 from icl_curate.engine.llm import cache, loop, pace, probing, runner
 from icl_curate.engine.llm.types import Answer, Failure, LLMSettings, Request, Result, Sampling
@@ -206,7 +206,7 @@ def test_a_wait_that_is_worth_it_is_said(tmp_path: Path, monkeypatch: pytest.Mon
         settings = LLMSettings(base_url=server.url)
         backend = OpenAIServer("stub", settings)
         requests = _requests([f"item {i}" for i in range(10)])
-        results = runner.ask(Workspace.create(tmp_path / "w"), backend, requests, settings, report=report)
+        results = runner.ask(Workspace.create(tmp_path / "w"), backend, requests, settings, monitor=Monitor(report))
         loop.close(backend)
     assert all(isinstance(result, Answer) for result in results)
     assert [note for note in notes if "asks for a pause" in note]

@@ -15,6 +15,7 @@ from factories.models import CHAT, save_model
 from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.backends.recorded import RecordedLLM, record
 from icl_curate.engine.base.errors import LLMError, UsageError
+from icl_curate.engine.base.progress import Monitor
 from icl_curate.engine.llm import runner
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.pace import explain
@@ -95,7 +96,7 @@ def test_prompts_that_were_not_recorded_are_counted_and_named_and_the_others_are
     asked = [*REQUESTS, _request("Which animal purrs?"), _request("Which animal sings?")]
     backend = RecordedLLM(str(recording[0]))
     found = runner.ask(
-        workspace, backend, asked, LLMSettings(), Budget(), report=lambda event: notes.append(event.note)
+        workspace, backend, asked, LLMSettings(), Budget(), monitor=Monitor(lambda event: notes.append(event.note))
     )
     assert [isinstance(each, Answer) for each in found] == [True, True, False, False]
     assert [each.kind for each in found if isinstance(each, Failure)] == ["missing"] * 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from icl_curate.engine.base import memory
-from icl_curate.engine.base.progress import MEMORY, Event
+from icl_curate.engine.base.progress import MEMORY, Event, Monitor
 from icl_curate.engine.export.corpus import ExportPlan, export
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.retrieval.view import PoolView
@@ -77,8 +77,8 @@ def test_commands_say_so_before_they_take_more_than_is_free(
             said.append(event.note)
 
     workspace = Workspace.open(support)
-    PoolView(workspace, Settings(), report).nearest  # noqa: B018  # loaded on first use
-    export(workspace, ExportPlan(out=tmp_path / "out.jsonl"), report)
-    index_pool(Workspace.create(tmp_path / "w"), IndexPlan(paths=(str(tmp_path / "out.jsonl"),)), report)
+    PoolView(workspace, Settings(), Monitor(report)).nearest  # noqa: B018  # loaded on first use
+    export(workspace, ExportPlan(out=tmp_path / "out.jsonl"), Monitor(report))
+    index_pool(Workspace.create(tmp_path / "w"), IndexPlan(paths=(str(tmp_path / "out.jsonl"),)), Monitor(report))
     assert len(said) == 3 and all("GiB are free: " in line for line in said)
     assert "-m bm25" in said[0] and "--source" in said[1] and "near duplicates" in said[2]

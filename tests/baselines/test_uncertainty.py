@@ -31,7 +31,7 @@ from factories.asked_world import (
 from factories.models import Reference, save_model
 from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.base.errors import LLMError, UsageError
-from icl_curate.engine.base.progress import Event
+from icl_curate.engine.base.progress import Event, Monitor
 from icl_curate.engine.baselines import uncertainty
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.llm.budget import Budget
@@ -192,7 +192,7 @@ def test_the_penalty_of_mdr_is_chosen_on_queries_that_it_is_not_judged_by(
 
     def picked(error: float | None, on: Literal["test", "validation"]) -> dict[str, dict[str, Any]]:
         plan = EvaluationPlan(methods=("mdr",), seeds=1, split=on, mdr_error=error)
-        client = LLMClient(workspace, model, SHORT, notes.append)
+        client = LLMClient(workspace, model, SHORT, Monitor(notes.append))
         return outcomes(workspace, Evaluation.prepare(client, plan).ask(Budget()).run, "mdr")
 
     fixed = {error: picked(error, "validation") for error in uncertainty.ERRORS}

@@ -15,7 +15,7 @@ from factories.gullible_world import PRICED, SETTINGS, Gullible, make_gullible_w
 from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import Cancelled, LockedError, UsageError
-from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.base.progress import CancelToken, Event, Monitor
 from icl_curate.engine.curate import curation, state, tune
 from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import KIND, CurationDryRun, CurationReport, StepDone, most_candidates, trials_of
@@ -59,7 +59,7 @@ def _curation(
     workspace: Workspace, calls: int | None, llm: Gullible | None = None, settings: Settings = SETTINGS, **plan: Any
 ) -> Curation:
     backend = llm or Gullible()
-    client = LLMClient(workspace, backend, settings, cancel=backend.token or CancelToken())
+    client = LLMClient(workspace, backend, settings, Monitor(cancel=backend.token or CancelToken()))
     return Curation.prepare(client, CurationPlan(max_calls=calls, **plan))
 
 
@@ -101,7 +101,7 @@ def test_what_hurts_is_pruned_within_the_budget_and_the_accuracy_rises(world: Wo
 def test_how_much_of_the_budget_is_spent_is_told_with_the_answers(world: Workspace) -> None:
     told: list[Event] = []
     curation = _curation(world, 300)
-    done = replace(curation, llm=replace(curation.llm, report=told.append)).ask(Budget(300))
+    done = replace(curation, llm=replace(curation.llm, monitor=Monitor(told.append))).ask(Budget(300))
     spent = [event.done for event in told if event.task == "curate" and event.total == 300]
     assert spent == sorted(spent) and len({*spent}) > 2 and spent[-1] == done.calls
     shown = [event for event in told if event.task == "curate"]
@@ -459,8 +459,8 @@ def _with_corrections(monkeypatch: pytest.MonkeyPatch) -> None:
     """The evidence knows the wrong rows, and of most of them the right answer; ``relabel`` asks for it."""
     gathered = tune.gather
 
-    def known(workspace: Workspace, settings: Settings, report: Any, cancel: Any, relabel: bool, told: Any) -> Any:
-        found = gathered(workspace, settings, report, cancel, relabel, told)
+    def known(workspace: Workspace, settings: Settings, monitor: Monitor, relabel: bool) -> Any:
+        found = gathered(workspace, settings, monitor, relabel)
         settled = settled_rows(workspace)
         wrong = {row: 0.95 for row in found.rows.tolist() if row % 2 and row not in settled}
         likely = {row: ("yes", 0.9 if row > 20 else 0.6) for row in wrong if relabel}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from factories.asked_world import GENERATES, Scripted
 from icl_curate.engine.base.errors import BudgetError, UsageError, WorkspaceError
+from icl_curate.engine.base.progress import Monitor
 from icl_curate.engine.curate.fixed import FixedPlan, FixedRun, FixedTraining, covering, propose
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
@@ -142,7 +143,7 @@ def test_more_labels_than_shots_are_told_before_anything_is_asked(support: Path)
     workspace, notes = Workspace.open(support), list[str]()
     for k in (3, 40):
         llm = LLMClient(
-            workspace, Scripted("", GENERATES), replace(SETTINGS, k=k), lambda event: notes.append(event.note)
+            workspace, Scripted("", GENERATES), replace(SETTINGS, k=k), Monitor(lambda event: notes.append(event.note))
         )
         FixedTraining.prepare(llm, FixedPlan(sets=2, limit=20))
     assert [note for note in notes if "labels" in note] == ["3 demonstrations show at most 3 of 25 labels: -k 25"]

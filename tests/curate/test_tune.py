@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from factories.gullible_world import PRICED, QUERIES, SETTINGS, Gullible, make_gullible_world
 from icl_curate.engine.base.errors import Cancelled, UsageError
-from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.base.progress import CancelToken, Monitor
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.evidence import row_evidence
 from icl_curate.engine.curate import tune
@@ -55,7 +55,7 @@ def _known(workspace: Workspace) -> None:
 def _tuning(workspace: Workspace, llm: Gullible | None = None, settings: Settings = SETTINGS, **plan: Any) -> Tuning:
     backend = llm or Gullible()
     return Tuning.prepare(
-        LLMClient(workspace, backend, settings, cancel=backend.token or CancelToken()), TuningPlan(**plan)
+        LLMClient(workspace, backend, settings, Monitor(cancel=backend.token or CancelToken())), TuningPlan(**plan)
     )
 
 
@@ -90,7 +90,7 @@ def test_trials_that_were_graded_otherwise_are_no_evidence_and_it_is_said(world:
 
     def evidence(metric: str) -> PruningEvidence:
         llm = LLMClient(
-            world, Gullible(), replace(SETTINGS, metric=metric), report=lambda event: said.append(event.note)
+            world, Gullible(), replace(SETTINGS, metric=metric), Monitor(lambda event: said.append(event.note))
         )
         return Tuning.prepare(llm).evidence
 

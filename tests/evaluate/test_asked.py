@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import Cancelled
-from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.base.progress import CancelToken, Monitor
 from icl_curate.engine.baselines import listwise, sure
 from icl_curate.engine.http import refusals
 from icl_curate.engine.llm.loop import close
@@ -428,7 +428,7 @@ def test_stopped_in_the_middle_it_goes_on_and_pays_nothing_twice(open_world: Cop
         token = CancelToken()
         backend = Scripted(_says(_of_query), cancel=token, stop_after=stop_after)
         with pytest.raises(Cancelled):
-            evaluate(workspace, backend, "sure", cancel=token, limit=12)
+            evaluate(workspace, backend, "sure", monitor=Monitor(cancel=token), limit=12)
         asked += backend.asked
     last = Scripted(_says(_of_query))
     table = evaluate(workspace, last, "sure", limit=12)

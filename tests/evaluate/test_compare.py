@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from factories.asked_world import SETTINGS, Scripted, evaluate, make_world, texts
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.base.progress import CancelToken, Monitor
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.asking import backend_for
@@ -112,7 +112,7 @@ def test_a_cancelled_run_is_marked_and_goes_on_later(support: Path) -> None:
     token = CancelToken()
     with backend_for(settings, encode_for_reader(workspace, settings)) as backend:
         evaluation = Evaluation.prepare(
-            LLMClient(workspace, backend, settings, cancel=token), EvaluationPlan(methods=("dense",), limit=20)
+            LLMClient(workspace, backend, settings, Monitor(cancel=token)), EvaluationPlan(methods=("dense",), limit=20)
         )
         token.cancel()
         with pytest.raises(Exception, match="interrupted"):

@@ -24,7 +24,7 @@ from factories.patience import PATIENCE
 from hypothesis import given
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import CurateError, UsageError
-from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.base.progress import CancelToken, Monitor
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.check import check_pool
 from icl_curate.engine.export import corpus
@@ -156,7 +156,7 @@ def test_progress_is_reported_batch_by_batch(store: Workspace, tmp_path: Path, m
     monkeypatch.setattr(corpus, "BATCH", 3)
     events: list[tuple[int, int | None]] = []
     out = tmp_path / "out.jsonl"
-    export(store, ExportPlan(out=out), report=lambda event: events.append((event.done, event.total)))
+    export(store, ExportPlan(out=out), monitor=Monitor(lambda event: events.append((event.done, event.total))))
     assert events == [(3, 4), (4, 4)]
     assert [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()] == ["a", "b", "c", "d"]
 
@@ -354,7 +354,7 @@ def test_what_stood_there_stays_when_writing_fails(
     cancelled = CancelToken()
     cancelled.cancel()
     with pytest.raises(CurateError):
-        export(store, ExportPlan(out=out, format=format, force=True), cancel=cancelled)
+        export(store, ExportPlan(out=out, format=format, force=True), monitor=Monitor(cancel=cancelled))
     assert _content(out) == before
     assert {path.name for path in tmp_path.iterdir()} == {"pool.jsonl", "w", "kept"} | (
         {"kept.manifest.json"} if format == "jsonl" else set()

@@ -23,7 +23,7 @@ from factories.servers import Server
 from icl_curate import Pool
 from icl_curate.cli import PANELS
 from icl_curate.engine.base.errors import Cancelled, NoWorkspaceError, UsageError
-from icl_curate.engine.base.progress import Event, stoppable
+from icl_curate.engine.base.progress import Event, Monitor, stoppable
 from icl_curate.engine.store.demonstrations import verified_queries
 from icl_curate.facade.plots import plot
 from icl_curate.render import progress
@@ -356,7 +356,7 @@ def test_ctrl_c_ends_work_cleanly_and_twice_at_once() -> None:
     with stoppable() as token:
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(Cancelled):
-            token.check()
+            Monitor(cancel=token).check()
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
@@ -368,13 +368,13 @@ def test_in_a_notebook_tqdm_draws_the_progress(
     assert not progress.in_notebook()
     monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
     assert progress.in_notebook()
-    with small._watched() as (report, _):  # made with progress=False
-        report(Event("index", 3, 10, note="a note"))
+    with small._watched() as monitor:  # made with progress=False
+        monitor.report(Event("index", 3, 10, note="a note"))
     assert not capsys.readouterr().err
     small.progress = True
-    with small._watched() as (report, _):
-        report(Event("index", 3, 10, note="a note\x1b[2J"))
-        report(Event("index", 7, 10))
+    with small._watched() as monitor:
+        monitor.report(Event("index", 3, 10, note="a note\x1b[2J"))
+        monitor.report(Event("index", 7, 10))
     told = capsys.readouterr().err
     assert "a note" in told and "\x1b[2J" not in told
     assert "7/10" in told

@@ -12,7 +12,7 @@ from tempfile import NamedTemporaryFile
 
 import numpy as np
 from icl_curate.engine.base.arrays import Bools, Float32s, Float64s, Int64s
-from icl_curate.engine.base.progress import CancelToken, Event, Report, silent
+from icl_curate.engine.base.progress import SILENT, Event, Monitor
 from icl_curate.engine.checks import active, labels
 from icl_curate.engine.checks.labels import FOLDS, LabelPredictions, Verified, judge_labels
 
@@ -32,8 +32,7 @@ def keep_judgements(patch: Callable[[object, str, object], None]) -> None:
         vectors: Float32s,
         outputs: list[str],
         groups: Int64s,
-        report: Report = silent,
-        cancel: CancelToken | None = None,
+        monitor: Monitor = SILENT,
         pruned: Bools | None = None,
         verified: Verified | None = None,
     ) -> LabelPredictions | None:
@@ -41,10 +40,9 @@ def keep_judgements(patch: Callable[[object, str, object], None]) -> None:
         left_out = None if pruned is None else pruned.tobytes()
         key = (vectors.tobytes(), tuple(outputs), groups.tobytes(), left_out, taught)
         if key not in _KEPT:
-            _KEPT[key] = judge_labels(vectors, outputs, groups, report, cancel, pruned, verified)
-        elif cancel:
-            cancel.check()
-        report(Event("labels", 2 * FOLDS, 2 * FOLDS))
+            _KEPT[key] = judge_labels(vectors, outputs, groups, monitor, pruned, verified)
+        monitor.check()
+        monitor.report(Event("labels", 2 * FOLDS, 2 * FOLDS))
         return copy.deepcopy(_KEPT[key])
 
     patch(active, "judge_labels", judged)

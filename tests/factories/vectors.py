@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from icl_curate.engine.base.arrays import Float32s
-from icl_curate.engine.base.progress import CancelToken, Event, Report, silent
+from icl_curate.engine.base.progress import SILENT, Event, Monitor
 from icl_curate.engine.retrieval.encoder import FEW, SentenceEncoder
 from icl_curate.engine.retrieval.transformer import Transformer
 
@@ -44,16 +44,12 @@ def keep_vectors(patch: Patch) -> None:
     Few and many texts are computed in different ways and kept apart.
     """
 
-    def encode(
-        self: SentenceEncoder, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
-    ) -> Float32s:
-        found = _kept("sentence", self, texts, COMPUTED["encode"], report, cancel)
+    def encode(self: SentenceEncoder, texts: Sequence[str], monitor: Monitor = SILENT) -> Float32s:
+        found = _kept("sentence", self, texts, COMPUTED["encode"], monitor)
         return np.stack(found) if found else np.zeros((0, self.dimension), np.float32)
 
-    def encode_tokens(
-        self: SentenceEncoder, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
-    ) -> list[Any]:
-        return _kept("tokens", self, texts, COMPUTED["encode_tokens"], report, cancel)
+    def encode_tokens(self: SentenceEncoder, texts: Sequence[str], monitor: Monitor = SILENT) -> list[Any]:
+        return _kept("tokens", self, texts, COMPUTED["encode_tokens"], monitor)
 
     def warm(self: SentenceEncoder) -> Transformer:
         key = (self._source, self._device)
@@ -77,10 +73,8 @@ def keep_whole(patch: Patch) -> None:
     """Let `SentenceEncoder` compute all texts together, as without `keep_vectors`, and keep their vectors for those who
     encode some of them."""
 
-    def encode(
-        self: SentenceEncoder, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
-    ) -> Float32s:
-        found: Float32s = COMPUTED["encode"](self, texts, report, cancel)
+    def encode(self: SentenceEncoder, texts: Sequence[str], monitor: Monitor = SILENT) -> Float32s:
+        found: Float32s = COMPUTED["encode"](self, texts, monitor)
         _keep(dict(zip(_keys("sentence", self, texts), found, strict=True)))
         return found
 
@@ -88,12 +82,7 @@ def keep_whole(patch: Patch) -> None:
 
 
 def _kept(
-    what: str,
-    encoder: SentenceEncoder,
-    texts: Sequence[str],
-    compute: Callable[..., Sequence[Any]],
-    report: Report,
-    cancel: CancelToken | None,
+    what: str, encoder: SentenceEncoder, texts: Sequence[str], compute: Callable[..., Sequence[Any]], monitor: Monitor
 ) -> list[Any]:
     many = len(texts) >= FEW
     keys = _keys(what, encoder, texts)
@@ -103,11 +92,10 @@ def _kept(
         asked = list(missing.values())
         if many and len(asked) < FEW:
             asked += list(texts)[: FEW - len(asked)]  # few alone would be computed in the other way
-        _keep(dict(zip(missing, compute(encoder, asked, report, cancel), strict=False)))
+        _keep(dict(zip(missing, compute(encoder, asked, monitor), strict=False)))
     else:
-        if cancel:
-            cancel.check()
-        report(Event("encode", len(texts), len(texts)))
+        monitor.check()
+        monitor.report(Event("encode", len(texts), len(texts)))
     return [_KEPT[key] for key in keys]
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from icl_curate.engine.base.progress import Event
+from icl_curate.engine.base.progress import Event, Monitor
 from icl_curate.engine.grading.forms import form_of, tokens_for
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.asking import request_for
@@ -95,7 +95,7 @@ def test_answers_have_room_unless_the_user_says_how_much(
     store = Workspace.create(tmp_path / "w")
     index_pool(store, IndexPlan(paths=(put(tmp_path / "p.jsonl", SUMMARY * times),)))
     events: list[Event] = []
-    with client_for(store, Settings(max_tokens=given), events.append, dry_run=True) as llm:
+    with client_for(store, Settings(max_tokens=given), Monitor(events.append), dry_run=True) as llm:
         request = request_for(build_prompt(Query("?"), [], task_of(store)), llm.settings, UNSEEN)
     assert request.sampling.max_tokens == wanted
     assert any("answers get up to 384 tokens" in event.note for event in events) == (wanted == 384)

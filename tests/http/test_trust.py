@@ -17,7 +17,7 @@ from factories.servers import Server
 from icl_curate.commands import paid
 from icl_curate.engine.backends.hf.loading import load_description
 from icl_curate.engine.base.errors import CurateError, LLMError, UsageError
-from icl_curate.engine.base.progress import Event
+from icl_curate.engine.base.progress import Event, Monitor
 from icl_curate.engine.http import trust
 from icl_curate.engine.llm.asking import backend_for, destination
 from icl_curate.engine.retrieval.encoder import load_encoder
@@ -142,7 +142,7 @@ def test_every_way_from_settings_to_a_server_is_the_same_door(foreign: Path, ser
         session_cache.backend(workspace, settings)
     trust.confirm(foreign, server.url)
     said: list[Event] = []
-    with backend_for(settings, encode, said.append) as backend:  # type: ignore[arg-type]
+    with backend_for(settings, encode, Monitor(said.append)) as backend:  # type: ignore[arg-type]
         assert backend.identity()["base_url"] == server.url
     assert [event.note for event in said] == [
         f"prompts go to stub at {server.url}",

@@ -17,7 +17,7 @@ import duckdb
 import pytest
 from factories.commands import Run
 from icl_curate.engine.base.errors import Cancelled, UsageError
-from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.base.progress import CancelToken, Monitor
 from icl_curate.engine.index import databases
 from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
 from icl_curate.engine.index.databases import write_rows
@@ -184,7 +184,7 @@ def test_a_view_that_does_not_end_is_left(tmp_path: Path, monkeypatch: pytest.Mo
     stopped = CancelToken()
     stopped.cancel()
     with pytest.raises(Cancelled):
-        write_rows(str(tmp_path / "t.sqlite"), "select * from v", io.BytesIO(), stopped)
+        write_rows(str(tmp_path / "t.sqlite"), "select * from v", io.BytesIO(), Monitor(cancel=stopped))
 
 
 def test_texts_that_a_view_makes_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from factories.commands import Run
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.base.progress import Monitor
 from icl_curate.engine.base.yamls import VALUE
 from icl_curate.engine.index import exported, staging
 from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
@@ -527,7 +527,7 @@ def test_long_rows_are_written_few_at_a_time(tmp_path: Path) -> None:
     path.write_text(40 * (json.dumps({"input": LONG, "output": "x"}) + "\n"))
     (part,) = whole([IndexedFile(str(path), path.name, Reading(None, {}, None, 0, 0), "", ())])
     written: list[int] = []
-    read_part(lambda _, rows: written.append(len(rows)), 0, part, lambda _: None, lambda _: None, CancelToken())
+    read_part(lambda _, rows: written.append(len(rows)), 0, part, lambda _: None, Monitor(lambda _: None))
     assert sum(written) == 40 and max(written) * len(LONG) <= (1 << 25) + len(LONG)
 
 

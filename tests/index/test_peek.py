@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from factories.commands import Run
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.base.progress import Event
+from icl_curate.engine.base.progress import Event, Monitor
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.peek import Peek, peek, peek_plan
 from icl_curate.engine.index.staging import COLUMNS, MOST_TOLD
@@ -123,7 +123,7 @@ def test_index_says_once_how_alike_files_were_understood(tmp_path: Path) -> None
         written(tmp_path / f"o{n}.jsonl", {"q": 1, "question": f"q{n}", "answer": "x", f"c{n}": 1}) for n in range(9)
     ]
     events: list[Event] = []
-    done = index_pool(Workspace.create(tmp_path / "w"), IndexPlan(paths=tuple(paths)), events.append)
+    done = index_pool(Workspace.create(tmp_path / "w"), IndexPlan(paths=tuple(paths)), Monitor(events.append))
     assert [Path(each.path).name for each in done.readings] == ["0.jsonl", *(f"o{n}.jsonl" for n in range(9))]
     told = [event.note for event in events if event.task == COLUMNS]
     assert len(told) == MOST_TOLD and told[0] == f"{paths[0]}: input ← text, output ← label"

@@ -15,7 +15,7 @@ from factories.commands import Run
 from factories.killing import begun, kill
 from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import Cancelled, UsageError
-from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.base.progress import CancelToken, Monitor
 from icl_curate.engine.export.diff import diff, entries_of_file, entries_of_pool
 from icl_curate.engine.index.build import IndexPlan, add_demonstration, dry_run_index, index_pool
 from icl_curate.engine.index.results import IndexReport
@@ -96,10 +96,10 @@ def test_an_unchanged_file_is_not_read_again_and_its_bad_rows_are_told_again(sto
     path = put(tmp_path / "p.jsonl", [*made(20), "broken", {"input": "no output"}])
     first = run(store, path)
     before = state(store)
-    events: list[Event] = []
-    again = index_pool(store, IndexPlan(paths=(path,)), events.append)
+    tasks: list[str] = []
+    again = index_pool(store, IndexPlan(paths=(path,)), Monitor(lambda event: tasks.append(event.task)))
     assert again.unchanged_files == 1
-    assert not any(event.task == "read" for event in events)
+    assert "read" not in tasks
     assert again.skipped == first.skipped
     assert [(s.file, s.line) for s in again.skipped] == [("p.jsonl", 21), ("p.jsonl", 22)]
     assert state(store) == before
@@ -318,7 +318,7 @@ def test_a_file_that_is_dropped_has_no_ids_in_the_same_run(store: Workspace, tmp
 def test_the_last_word_of_each_stage_is_that_it_is_done(store: Workspace, tmp_path: Path) -> None:
     paths = [put(tmp_path / f"{name}.jsonl", [*made(8, seed), made(2)[0]]) for seed, name in enumerate("abc")]
     said: dict[str, Event] = {}
-    index_pool(store, IndexPlan(paths=tuple(paths)), lambda event: said.update({event.task: event}))
+    index_pool(store, IndexPlan(paths=tuple(paths)), Monitor(lambda event: said.update({event.task: event})))
     assert said.pop(COLUMNS).note  # of no stage: what was read
     assert said["read"].done == 27 and "duplicates" in said
     assert {event.task: event.total for event in said.values()} == {event.task: event.done for event in said.values()}
@@ -522,7 +522,7 @@ def test_cancelling_changes_nothing_and_the_next_run_does_it_all(store: Workspac
     cancel = CancelToken()
     cancel.cancel()
     with pytest.raises(Cancelled):
-        index_pool(store, IndexPlan(paths=(path,)), cancel=cancel)
+        index_pool(store, IndexPlan(paths=(path,)), Monitor(cancel=cancel))
     assert state(store) == []
     assert run(store, path).added == 50
 
@@ -657,7 +657,7 @@ def test_a_file_that_is_gone_is_said_and_taken_out_by_name(tmp_path: Path, store
     assert refused.value.fix.endswith("icl-curate index --drop gone.jsonl")
     assert "icl-curate index FILE --drop gone.jsonl" in refused.value.fix
     told: list[str] = []
-    index_pool(store, IndexPlan(paths=(kept,)), lambda event: told.append(event.note))
+    index_pool(store, IndexPlan(paths=(kept,)), Monitor(lambda event: told.append(event.note)))
     assert any("its rows stay" in note for note in told) and active_rows(store).size == 10
     with pytest.raises(UsageError, match=r"other\.jsonl is not indexed"):
         run(store, drop=("other.jsonl",))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from factories.commands import Run
 from icl_curate.engine.base.errors import Cancelled, UsageError
-from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.base.progress import CancelToken, Event, Monitor
 from icl_curate.engine.index import remote
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.questions import read_questions
@@ -88,7 +88,7 @@ def test_a_file_is_fetched_once_and_read_again_without_its_server(tmp_path: Path
     with served({"/d/tickets.jsonl": ROWS}) as site:
         workspace = Workspace.create(tmp_path / "w")
         plan = IndexPlan(paths=(f"{site.url}/d/tickets.jsonl?token=abc",))
-        assert index_pool(workspace, plan, events.append).demonstrations == 20
+        assert index_pool(workspace, plan, Monitor(events.append)).demonstrations == 20
         assert any(event.task.startswith("download") for event in events)
         assert {row.source for row in fetch(workspace, active_rows(workspace))} == {"tickets"}
         assert index_pool(workspace, IndexPlan()).unchanged_files == 1 and len(site.asked) == 1
@@ -150,7 +150,7 @@ def test_a_server_that_is_silent_or_does_not_end(tmp_path: Path, monkeypatch: py
     stopped = CancelToken()
     stopped.cancel()
     with served({"/p.jsonl": ROWS}) as site, pytest.raises(Cancelled), (tmp_path / "out").open("wb") as out:
-        remote.fetch(f"{site.url}/p.jsonl", out, cancel=stopped)
+        remote.fetch(f"{site.url}/p.jsonl", out, monitor=Monitor(cancel=stopped))
 
 
 @pytest.mark.parametrize(

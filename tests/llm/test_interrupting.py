@@ -24,7 +24,7 @@ from icl_curate.engine.backends.offline.reader import OfflineReader
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.backends.worker import Worker
 from icl_curate.engine.base.errors import Cancelled
-from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.base.progress import CancelToken, Event, Monitor
 from icl_curate.engine.llm import loop, probing, runner
 from icl_curate.engine.llm.spec import open_backend, parse
 from icl_curate.engine.llm.types import Answer, Capabilities, LLMSettings, Request, Result, Sampling
@@ -86,7 +86,7 @@ def test_an_interrupted_model_keeps_each_answer_that_was_finished(
     token, report = _cancel_after(3)
     loaded.model.register_forward_pre_hook(_Stops(model._worker, 12))
     with pytest.raises(Cancelled):
-        runner.ask(workspace, model, requests, report=report, cancel=token)
+        runner.ask(workspace, model, requests, monitor=Monitor(report, token))
     loop.close(model)
     kept = calls_in(workspace)
     assert 3 <= kept < 64  # before the batch was whole
@@ -139,7 +139,7 @@ def test_an_interrupted_reader_keeps_what_it_has_read(workspace: Workspace) -> N
     stops = _Stops(reader._worker, 1)
     token, report = _cancel_after(1)
     with pytest.raises(Cancelled):
-        runner.ask(workspace, reader, requests, report=report, cancel=token)
+        runner.ask(workspace, reader, requests, monitor=Monitor(report, token))
     loop.close(reader)
     assert 0 < calls_in(workspace) < 256  # not even the first batch was whole
 
@@ -218,10 +218,10 @@ def test_the_token_ends_a_probe(workspace: Workspace) -> None:
     token = CancelToken()
     backend = Scripted(probe=lambda: (token.cancel(), asyncio.sleep(60))[1])
     with pytest.raises(Cancelled):
-        runner.ask(workspace, backend, [_request(1)], cancel=token)
+        runner.ask(workspace, backend, [_request(1)], monitor=Monitor(cancel=token))
     token = CancelToken()
     with pytest.raises(Cancelled):
-        probing.capabilities(workspace, backend, dry_run=False, cancel=token)
+        probing.capabilities(workspace, backend, dry_run=False, monitor=Monitor(cancel=token))
 
 
 def test_what_would_end_the_loop_ends_its_run_alone(workspace: Workspace) -> None:
@@ -270,7 +270,7 @@ def test_a_second_ctrl_c_does_not_wait_for_calls_in_flight(workspace: Workspace)
 
         try:
             with pytest.raises(Cancelled):
-                runner.ask(workspace, backend, [_request(i) for i in range(4)], settings, report=report)
+                runner.ask(workspace, backend, [_request(i) for i in range(4)], settings, monitor=Monitor(report))
         finally:
             answering.set()
             presser.join()

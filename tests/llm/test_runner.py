@@ -22,7 +22,7 @@ from icl_curate.engine.backends import recorded as recording
 from icl_curate.engine.backends.offline.reader import OfflineReader
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import BudgetError, Cancelled, LLMError
-from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.base.progress import CancelToken, Event, Monitor
 from icl_curate.engine.http import refusals
 from icl_curate.engine.llm import cache, loop, probing, runner
 from icl_curate.engine.llm.budget import Budget, Price
@@ -284,14 +284,14 @@ def test_cancelling_keeps_what_was_paid(workspace: Workspace, opened: list[Any])
         backend, settings = open_server(server, opened)
         requests = [request(i) for i in range(400)]
         with pytest.raises(Cancelled):
-            runner.ask(workspace, backend, requests, settings, report=report, cancel=token)
+            runner.ask(workspace, backend, requests, settings, monitor=Monitor(report, token))
         paid = answered(server)
         assert 20 <= len(paid) < 400
         assert calls_in(workspace) == len(paid)  # the calls in flight had their time of grace
         runner.ask(workspace, backend, requests, settings)
         assert answered(server) == {f"item {i}": 1 for i in range(400)}
         with pytest.raises(Cancelled):
-            runner.ask(workspace, backend, requests, settings, cancel=token)
+            runner.ask(workspace, backend, requests, settings, monitor=Monitor(cancel=token))
 
 
 def test_a_report_that_fails_stops_the_run(workspace: Workspace, opened: list[Any]) -> None:
@@ -301,7 +301,7 @@ def test_a_report_that_fails_stops_the_run(workspace: Workspace, opened: list[An
     with Server(delay=0.05) as server:
         backend, settings = open_server(server, opened)
         with pytest.raises(ZeroDivisionError):
-            runner.ask(workspace, backend, [request(i) for i in range(200)], settings, report=report)
+            runner.ask(workspace, backend, [request(i) for i in range(200)], settings, monitor=Monitor(report))
         seen = len(server.calls)
         time.sleep(0.3)
         assert len(server.calls) == seen < 200
@@ -313,7 +313,7 @@ def test_events_add_up(workspace: Workspace, opened: list[Any]) -> None:
         backend, settings = open_server(server, opened)
         runner.ask(workspace, backend, [request(i) for i in range(5)], settings)
         budget = Budget(price=Price(1.0, 1.0))
-        runner.ask(workspace, backend, [request(i) for i in range(100)], settings, budget, events.append)
+        runner.ask(workspace, backend, [request(i) for i in range(100)], settings, budget, Monitor(events.append))
     assert {event.task for event in events} == {"ask"}
     assert [event.done for event in events] == sorted(event.done for event in events)
     last = events[-1]
@@ -329,7 +329,11 @@ def test_a_rate_limited_server_is_found_its_level(workspace: Workspace, opened: 
     with Server(delay=0.02, capacity=12) as server:
         backend, settings = open_server(server, opened, attempts=12)
         results = runner.ask(
-            workspace, backend, [request(i) for i in range(300)], settings, report=lambda e: notes.append(e.note)
+            workspace,
+            backend,
+            [request(i) for i in range(300)],
+            settings,
+            monitor=Monitor(lambda e: notes.append(e.note)),
         )
     assert all(isinstance(result, Answer) for result in results)
     assert any("limits the rate" in note for note in notes)
@@ -405,7 +409,7 @@ def test_check_times_one_warm_answer_and_says_what_it_waits_for(
 
     with Server(fault=slow_at_first, logprobs=False) as server:
         backend, _ = open_server(server, opened)
-        found = probing.check(workspace, backend, report=events.append)
+        found = probing.check(workspace, backend, monitor=Monitor(events.append))
     assert found.latency is not None and 0.05 <= found.latency < 0.4
     assert found.answers == "generated"
     notes = [event.note for event in events]

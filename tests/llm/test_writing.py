@@ -17,7 +17,7 @@ from factories.servers import Server
 from factories.usage import calls_in
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import WorkspaceError
-from icl_curate.engine.base.progress import Event
+from icl_curate.engine.base.progress import Event, Monitor
 from icl_curate.engine.llm import loop, runner, writer
 from icl_curate.engine.llm.types import Answer, LLMSettings, Request, Result, Sampling
 from icl_curate.engine.pool.prompts import Prompt
@@ -49,7 +49,7 @@ def _ask(server: Server, workspace: Workspace, report: Callable[[Event], None] =
     settings = LLMSettings(base_url=server.url, concurrency=AT_ONCE)
     backend = OpenAIServer("stub", settings)
     try:
-        return runner.ask(workspace, backend, _requests(COUNT), settings, report=report)
+        return runner.ask(workspace, backend, _requests(COUNT), settings, monitor=Monitor(report))
     finally:
         loop.close(backend)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import Cancelled, WorkspaceError
-from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.base.progress import CancelToken, Event, Monitor
 from icl_curate.engine.baselines.bm25_plus import BM25PlusIndex
 from icl_curate.engine.retrieval import bm25
 from icl_curate.engine.retrieval.checked import map_safetensors, map_sealed, save_sealed
@@ -152,7 +152,7 @@ def test_top_many_is_top_for_each_query() -> None:
     texts = zipf_texts(200, 3)
     index = bm25.build(np.arange(200), texts)
     events: list[Event] = []
-    many = index.top_many(texts[:5], 7, exclude=[[i] for i in range(5)], report=events.append)
+    many = index.top_many(texts[:5], 7, exclude=[[i] for i in range(5)], monitor=Monitor(events.append))
     for i, (rows, scores) in enumerate(many):
         alone = index.top(texts[i], 7, [i])
         assert i not in rows
@@ -161,7 +161,7 @@ def test_top_many_is_top_for_each_query() -> None:
     token = CancelToken()
     token.cancel()
     with pytest.raises(Cancelled):
-        index.top_many(texts[:5], 7, cancel=token)
+        index.top_many(texts[:5], 7, monitor=Monitor(cancel=token))
 
 
 def test_option_letters_stay_out() -> None:

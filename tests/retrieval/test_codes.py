@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.arrays import step_of
 from icl_curate.engine.base.errors import Cancelled
-from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.base.progress import CancelToken, Event, Monitor
 from icl_curate.engine.retrieval import artefacts, dense
 from icl_curate.engine.retrieval.dense import Codes, DenseIndex, coded, codes_of
 from icl_curate.engine.retrieval.encoder import unit
@@ -161,7 +161,7 @@ def test_what_was_made_before_a_stop_is_kept(tmp_path: Path, small: list[int]) -
             token.cancel()
 
     with pytest.raises(Cancelled):
-        codes_of(store, stop, token)
+        codes_of(store, Monitor(stop, token))
     assert small == [0, 1, 2]
     agree(codes_of(store), matrix)
     assert small == [0, 1, 2, 3, 4]
@@ -180,7 +180,7 @@ def test_small_pools_have_no_codes_and_unwritable_folders_do_without(
 
     with monkeypatch.context() as broken:
         broken.setattr(dense, "grow", full)
-        assert artefacts.search_codes(store, 450, said.append) is None
+        assert artefacts.search_codes(store, 450, Monitor(said.append)) is None
     assert "cannot be stored" in said[-1].note and "No space left" in said[-1].note
     assert artefacts.search_codes(store, 450) is not None and len(small) > 5
     with monkeypatch.context() as without:
@@ -198,4 +198,4 @@ def test_a_cancelled_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             token.cancel()
 
     with pytest.raises(Cancelled):
-        DenseIndex(matrix, np.arange(3000), coded(matrix)).top_many(matrix[:50], 3, report=stop, cancel=token)
+        DenseIndex(matrix, np.arange(3000), coded(matrix)).top_many(matrix[:50], 3, monitor=Monitor(stop, token))

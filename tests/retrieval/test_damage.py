@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from icl_curate.engine.base.errors import CurateError
+from icl_curate.engine.base.progress import Monitor
 from icl_curate.engine.index.build import IndexPlan, dry_run_index, index_pool
 from icl_curate.engine.index.results import IndexReport
 from icl_curate.engine.papers.topics import model_file as kept
@@ -275,7 +276,7 @@ def test_indexing_again_mends_the_vectors(world: World, name: str, damage: str) 
     changed(world.file(name), DAMAGE[damage])
     assert isinstance(world.check()["dense"], CurateError)
     notes: list[str] = []
-    again = index_pool(world.workspace, world.plan, lambda event: notes.append(event.note))
+    again = index_pool(world.workspace, world.plan, Monitor(lambda event: notes.append(event.note)))
     assert 0 < again.encoded <= 26 and again.added == 0
     assert select(world.workspace, world.encoder, world.asked) == world.right
     if name == "vectors.f32" and damage != "cut":

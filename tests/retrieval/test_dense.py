@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.arrays import step_of, top_k
 from icl_curate.engine.base.errors import Cancelled
-from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.base.progress import CancelToken, Monitor
 from icl_curate.engine.retrieval import dense
 from icl_curate.engine.retrieval.dense import DenseIndex
 from icl_curate.engine.retrieval.encoder import unit
@@ -107,4 +107,4 @@ def test_edges(matrix: np.ndarray) -> None:
     token = CancelToken()
     token.cancel()
     with pytest.raises(Cancelled):
-        DenseIndex(matrix, np.arange(900)).top_many(matrix[:2], 3, cancel=token)
+        DenseIndex(matrix, np.arange(900)).top_many(matrix[:2], 3, monitor=Monitor(cancel=token))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from icl_curate.engine.base.arrays import Float32s
 from icl_curate.engine.base.errors import Cancelled, UsageError
-from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.base.progress import CancelToken, Event, Monitor
 from icl_curate.engine.retrieval import weights
 from icl_curate.engine.retrieval.encoder import FEW, SentenceEncoder, erf, load_encoder
 from icl_curate.engine.retrieval.weights import DEFAULT_ENCODER
@@ -72,7 +72,7 @@ def test_few_texts_give_the_published_vectors(default: SentenceEncoder, publishe
 @packaged
 def test_many_texts_give_vectors_close_to_the_published_ones(default: SentenceEncoder, published: Vectors) -> None:
     events: list[Event] = []
-    ours = default.encode(TEXTS, events.append)
+    ours = default.encode(TEXTS, Monitor(events.append))
     assert (ours * published.sentences).sum(axis=1).min() > 0.999
     assert np.abs(np.linalg.norm(ours, axis=1) - 1).max() < 1e-6
     assert (default.encode(TEXTS) == ours).all()
@@ -214,7 +214,7 @@ def test_an_encoder_from_a_folder(tiny: Path, capfd: pytest.CaptureFixture[str])
 def test_cancel_stops_between_batches(tiny: Path) -> None:
     encoder, token = load_encoder(str(tiny)), CancelToken()
     with pytest.raises(Cancelled):
-        encoder.encode(["red fox"] * 500, lambda event: token.cancel() if event.done else None, token)
+        encoder.encode(["red fox"] * 500, Monitor(lambda event: token.cancel() if event.done else None, token))
 
 
 def test_what_cannot_be_loaded_is_a_usage_error(tmp_path: Path, tiny: Path) -> None:

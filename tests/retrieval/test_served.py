@@ -15,7 +15,7 @@ from factories.commands import Run
 from factories.servers import Call, Reply, Server, error, ok, page, vector_of
 from icl_curate import Selector
 from icl_curate.engine.base.errors import BudgetError, Cancelled, LLMError, UsageError
-from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.base.progress import CancelToken, Event, Monitor
 from icl_curate.engine.http import refusals
 from icl_curate.engine.http.refusals import ENCODER_KEY as KEY
 from icl_curate.engine.index.build import IndexPlan, index_pool
@@ -210,7 +210,9 @@ def test_an_interruption_keeps_what_is_in_flight(server: Server) -> None:
             token.cancel()
 
     with pytest.raises(Cancelled):
-        encoder(server).encode_each(texts(3_000), lambda places, vectors: kept.extend(places.tolist()), report, token)
+        encoder(server).encode_each(
+            texts(3_000), lambda places, vectors: kept.extend(places.tolist()), Monitor(report, token)
+        )
     assert len(kept) == len(set(kept)) == len(sent_texts(server)) < 3_000
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from factories.patience import PATIENCE
 from icl_curate.engine.base.errors import Cancelled, UsageError, WorkspaceError
-from icl_curate.engine.base.progress import CancelToken, Event, Report, silent
+from icl_curate.engine.base.progress import SILENT, CancelToken, Event, Monitor
 from icl_curate.engine.retrieval import checked
 from icl_curate.engine.retrieval import vectors as module
 from icl_curate.engine.retrieval.encoder import Local
@@ -34,16 +34,13 @@ class Lengths(Local):
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
 
-    def encode(self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None) -> np.ndarray:
-        if cancel:
-            cancel.check()
+    def encode(self, texts: Sequence[str], monitor: Monitor = SILENT) -> np.ndarray:
+        monitor.check()
         self.calls.append(list(texts))
-        report(Event("encode", len(texts), len(texts)))
+        monitor.report(Event("encode", len(texts), len(texts)))
         return np.array([[len(text)] * 3 for text in texts], np.float32)
 
-    def encode_tokens(
-        self, texts: Sequence[str], report: Report = silent, cancel: CancelToken | None = None
-    ) -> list[np.ndarray]:
+    def encode_tokens(self, texts: Sequence[str], monitor: Monitor = SILENT) -> list[np.ndarray]:
         self.calls.append(list(texts))
         return [np.full((len(text), 2), len(text), np.float16) for text in texts]
 
@@ -95,7 +92,7 @@ def test_a_cancelled_fill_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: 
             token.cancel()
 
     with pytest.raises(Cancelled):
-        fill(store, encoder, range(10), texts, stop_in_the_second_block, token)
+        fill(store, encoder, range(10), texts, Monitor(stop_in_the_second_block, token))
     assert [(event.done, event.total) for event in events] == [(4, 10), (8, 10)]
     assert fill(store, encoder, range(10), texts) == 2
     assert sorted(text for call in encoder.calls for text in call) == texts
@@ -181,7 +178,7 @@ vectors.BLOCK = 8
 
 class Slow(Local):
     name, dimension = "slow", 64
-    def encode(self, texts, report=None, cancel=None):
+    def encode(self, texts, monitor=None):
         time.sleep(3_600 if int(texts[0]) > 10_000 else 0.002)  # it is never done before it is killed
         return np.array([[float(text)] * 64 for text in texts], np.float32)
 
@@ -312,7 +309,7 @@ def test_a_head_of_nonsense_is_no_head(tmp_path: Path, dimension: object, encode
 
 def test_an_encoder_that_gives_no_numbers_is_refused(tmp_path: Path) -> None:
     encoder = Lengths()
-    encoder.encode = lambda texts, report=silent, cancel=None: np.full((len(texts), 3), np.nan, np.float32)  # type: ignore[method-assign]
+    encoder.encode = lambda texts, monitor=SILENT: np.full((len(texts), 3), np.nan, np.float32)  # type: ignore[method-assign]
     with pytest.raises(UsageError, match="not finite"):
         fill(create(tmp_path), encoder, [0], ["a"])
     assert len(create(tmp_path)) == 0

@@ -21,7 +21,7 @@ import pytest
 from factories.commands import Run
 from factories.shard_steps import Crumbs, always_dies, blocks, computed, pids, sines
 from icl_curate.engine.base.errors import Cancelled, CurateError, UsageError
-from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.base.progress import CancelToken, Event, Monitor
 from icl_curate.engine.index import staging
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.papers.topics import predictor
@@ -59,7 +59,7 @@ def test_a_killed_worker_and_a_killed_node_change_no_bit(cluster: Any, notes: Pa
     killed = set()
     gone = cluster.add_node(num_cpus=1, object_store_memory=80 << 20, include_dashboard=False)
     cluster.wait_for_nodes()
-    for index, arrays in over(notes, Engine("ray", cluster.address), report=events.append):
+    for index, arrays in over(notes, Engine("ray", cluster.address), monitor=Monitor(events.append)):
         found[index] = arrays["y"].tobytes()
         if (notes / "pid").exists() and "worker" not in killed:
             os.kill(int((notes / "pid").read_text()), signal.SIGKILL)
@@ -112,7 +112,9 @@ def test_a_task_that_hangs_is_cancelled_and_tried_again(cluster: Any, notes: Pat
     expected = bits(over(notes, Engine()))
     (notes / "hang-3").touch()
     events: list[Event] = []
-    found = bits(over(notes, Engine("ray", cluster.address), need=Resources(patience=3.0), report=events.append))
+    found = bits(
+        over(notes, Engine("ray", cluster.address), need=Resources(patience=3.0), monitor=Monitor(events.append))
+    )
     assert found == expected and (notes / "hung-3").exists()
     assert any("no part finished for 3 s" in event.note for event in events)
 
@@ -156,7 +158,7 @@ def test_a_cancelled_stage_stops_its_workers(cluster: Any, notes: Path) -> None:
             token.cancel()
 
     with pytest.raises(Cancelled):
-        bits(over(notes, Engine("ray", cluster.address), report=stop, cancel=token))
+        bits(over(notes, Engine("ray", cluster.address), monitor=Monitor(stop, token)))
 
 
 def test_index_by_a_cluster_stores_what_index_stores(cluster: Any, run: Run, tmp_path: Path) -> None:
@@ -255,7 +257,7 @@ def indexed(folder: Path, pattern: str, engine: Engine) -> tuple[list[Any], list
     """What an index stores and tells."""
     said: list[str] = []
     workspace = Workspace.create(folder)
-    index_pool(workspace, IndexPlan(paths=(pattern,), engine=engine), lambda event: said.append(event.note))
+    index_pool(workspace, IndexPlan(paths=(pattern,), engine=engine), Monitor(lambda event: said.append(event.note)))
     return rows_of(workspace), [note for note in said if note]
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import CurateError, UsageError
-from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.base.progress import SILENT, Event, Monitor
 from icl_curate.engine.index import staging
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.index.files import IndexedFile, Reading, indexed_file
@@ -54,7 +54,7 @@ def indexed(folder: Path, engine: Engine, **plan: Any) -> tuple[IndexReport, lis
         if event.task == staging.COLUMNS:
             told.append(event.note)
 
-    report = index_pool(workspace, IndexPlan(paths=(str(folder / "pool-*"),), engine=engine, **plan), note)
+    report = index_pool(workspace, IndexPlan(paths=(str(folder / "pool-*"),), engine=engine, **plan), Monitor(note))
     with workspace.read() as con:
         stored = {name: con.execute(f"SELECT {c} FROM {name} ORDER BY ALL").fetchall() for name, c in TABLES.items()}
     return report, told, stored
@@ -217,7 +217,7 @@ def test_a_node_that_sees_other_files_is_named(tmp_path: Path) -> None:
     shard = Shard("read", 0, "", str(tmp_path / "node" / "read-0"), 0)
 
     def read() -> staging.Written | WorkerFailure:
-        return attempt(lambda: step(shard, lambda event: None, CancelToken()), shard, "on node7")
+        return attempt(lambda: step(shard, SILENT), shard, "on node7")
 
     written = read()
     assert isinstance(written, staging.Written) and [*written.sizes] == ["00000000-00000000.parquet"]

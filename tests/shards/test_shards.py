@@ -13,7 +13,7 @@ import pytest
 from factories.shard_steps import Crumbs, blocks, computed, sines, texts_of
 from icl_curate.engine.base import packages
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.base.progress import SILENT, Event, Monitor
 from icl_curate.engine.retrieval import encoder
 from icl_curate.engine.retrieval.encoder import SentenceEncoder, bound_for, kept_encoder, load_encoder
 from icl_curate.engine.retrieval.vectors import encode_shard
@@ -38,7 +38,7 @@ def over(notes: Path, engine: Engine, count: int = COUNT, **more: Any) -> list[A
 
 def test_inline_computes_in_order_writes_nothing_and_tells_of_the_whole(notes: Path) -> None:
     events: list[Event] = []
-    assert len(over(notes, Engine(), report=events.append)) == COUNT
+    assert len(over(notes, Engine(), monitor=Monitor(events.append))) == COUNT
     assert computed(notes) == list(range(COUNT)) and not (notes.parent / "s").exists()
     assert [(event.done, event.total) for event in events[:3]] == [(1, 66), (4, 66), (7, 66)]
 
@@ -48,7 +48,7 @@ def test_a_worker_that_lacks_something_is_named_with_what_mends_it(
 ) -> None:
     shard = Shard("encode", 0, str(tmp_path / "absent.in"), str(tmp_path / "x.out"), 1)
     work = partial(through_storage, partial(encode_shard, Crumbs()))
-    failed = attempt(lambda: work(shard, lambda event: None, CancelToken()), shard, "on node7")
+    failed = attempt(lambda: work(shard, SILENT), shard, "on node7")
     assert isinstance(failed, WorkerFailure) and failed.exit_code == UsageError.exit_code
     assert failed.what == f"on node7: no access to {tmp_path / 'absent.in'}" and "--engine-storage" in failed.fix
     storage.write(shard.given, packed(["a"]))
@@ -59,7 +59,7 @@ def test_a_worker_that_lacks_something_is_named_with_what_mends_it(
 
     kept_encoder.cache_clear()
     monkeypatch.setattr(encoder, "load_encoder", lacks)
-    failed = attempt(lambda: pickle.loads(sent)(shard, lambda event: None, CancelToken()), shard, "on node7")
+    failed = attempt(lambda: pickle.loads(sent)(shard, lambda event: None), shard, "on node7")
     assert failed == WorkerFailure("on node7: cannot load the encoder: not on this machine", "--encoder PATH", 2)
 
 
@@ -83,7 +83,7 @@ def test_texts_come_back_as_they_were() -> None:
     texts = ["", "plain", "ümläut", "\ud800 alone", "nul \0", "🙂"]
     assert unpacked(packed(texts)) == texts
     assert unpacked(packed([])) == []
-    assert texts_of(packed(texts), lambda event: None, CancelToken())["lengths"].tolist() == [len(t) for t in texts]
+    assert texts_of(packed(texts), Monitor(lambda event: None))["lengths"].tolist() == [len(t) for t in texts]
 
 
 def test_an_encoder_is_pickled_by_its_name_and_loaded_once() -> None:

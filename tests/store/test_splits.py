@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from factories.asked_world import make_world
 from factories.commands import Run
-from icl_curate.engine.base.progress import Event
+from icl_curate.engine.base.progress import Event, Monitor
 from icl_curate.engine.store.demonstrations import _none_of, first_queries
 from icl_curate.engine.store.workspace import Workspace
 from scipy.stats import hypergeom
@@ -37,7 +37,7 @@ def test_first_queries_that_lack_most_labels_are_warned_of(
     tmp_path: Path, outputs: list[str], limit: int | None, warned: bool
 ) -> None:
     events: list[Event] = []
-    found = first_queries(_world(tmp_path / "w", outputs), "test", limit, events.append)
+    found = first_queries(_world(tmp_path / "w", outputs), "test", limit, Monitor(events.append))
     assert [query.id for query in found] == [f"q{i}" for i in range(64)][:limit]
     assert [event.note for event in events] == warned * [
         "warning: test queries: the first 16 have 2 of 8 labels, as in a file sorted by label; "

@@ -15,7 +15,7 @@ import pytest
 from factories.commands import SAMPLE
 from icl_curate.engine.backends.offline.reader import OfflineReader
 from icl_curate.engine.base.errors import Cancelled, UsageError
-from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.base.progress import CancelToken, Event, Monitor
 from icl_curate.engine.llm.asking import backend_for
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
@@ -345,7 +345,7 @@ def test_a_run_that_was_stopped_does_not_count_and_is_not_paid_again(support: Pa
 
     with backend_for(SETTINGS, encode_for_reader(workspace, SETTINGS)) as backend:
         stopped = SourceTraining.prepare(
-            LLMClient(workspace, _pausing(backend, token), SETTINGS, stop_half_way, token), plan
+            LLMClient(workspace, _pausing(backend, token), SETTINGS, Monitor(stop_half_way, token)), plan
         )
         with pytest.raises(Cancelled):
             stopped.ask(Budget())

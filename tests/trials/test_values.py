@@ -14,7 +14,7 @@ from factories.toggling import set_marginals
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.base.progress import Event
+from icl_curate.engine.base.progress import Event, Monitor
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.marks import Mark
@@ -149,7 +149,7 @@ PLAN = SourcePlan(depth=8)
 
 
 def _train(world: Workspace, metric: str, backend: Scripted, events: list[Event] | None = None) -> int:
-    llm = LLMClient(world, backend, with_k(3, metric=metric), (events if events is not None else []).append)
+    llm = LLMClient(world, backend, with_k(3, metric=metric), Monitor((events if events is not None else []).append))
     return SourceTraining.prepare(llm, PLAN).ask(Budget()).run
 
 

@@ -26,7 +26,7 @@ from factories.reviewing import (
     until,
 )
 from icl_curate.cli import app as command_line
-from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.base.progress import SILENT, CancelToken, Monitor
 from icl_curate.engine.checks import suspects as checks
 from icl_curate.engine.checks.suspects import find_suspects
 from icl_curate.engine.index.peek import peek
@@ -692,11 +692,11 @@ def test_the_vote_is_measured_once(taught: Path, monkeypatch: pytest.MonkeyPatch
     workspace, computed = Workspace.open(taught), []
     curves = sources.curves
     monkeypatch.setattr(sources, "curves", lambda *given: computed.append(given) or curves(*given))
-    first = measure(workspace, Settings(), CancelToken())
-    assert measure(workspace, Settings(), CancelToken()) == first and len(computed) == 1
-    assert measure(workspace, Settings(k=3), CancelToken()).curves.k == 3 and len(computed) == 2
+    first = measure(workspace, Settings(), SILENT)
+    assert measure(workspace, Settings(), SILENT) == first and len(computed) == 1
+    assert measure(workspace, Settings(k=3), SILENT).curves.k == 3 and len(computed) == 2
     (taught / sources.VOTE).write_text('{"digest": []')
-    assert measure(workspace, Settings(), CancelToken()) == first
+    assert measure(workspace, Settings(), SILENT) == first
 
 
 def test_waiting_tells_for_how_long(untaught: Path) -> None:
@@ -774,12 +774,12 @@ def test_a_check_that_was_left_begins_anew(taught: Path, monkeypatch: pytest.Mon
     begun: list[CancelToken] = []
     found = find_suspects
 
-    def find(workspace: Workspace, settings: Settings, report: Any, cancel: CancelToken) -> Any:
-        begun.append(cancel)
+    def find(workspace: Workspace, settings: Settings, monitor: Monitor) -> Any:
+        begun.append(monitor.cancel)
         while len(begun) == 1:  # the first is under way until it is cancelled
-            cancel.check()
+            monitor.check()
             time.sleep(0.01)
-        return found(workspace, settings, report, cancel)
+        return found(workspace, settings, monitor)
 
     monkeypatch.setattr(checks, "find_suspects", find)
     monkeypatch.setattr(overview_tab, "REST", 0.05)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from factories.commands import Run
 from factories.reviewing import ODD
-from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.base.progress import SILENT, Monitor
 from icl_curate.engine.curate.stored import StoredTuning
 from icl_curate.engine.report.gather import gather
 from icl_curate.engine.store.decisions import Revision, decide
@@ -31,7 +31,7 @@ def names(model: SourcesModel) -> list[str]:
 def measured(workspace: Workspace) -> SourcesModel:
     model = SourcesModel()
     model.arrange(0, source_summaries(workspace))
-    model.take_measured(measure(workspace, Settings(), CancelToken()))
+    model.take_measured(measure(workspace, Settings(), SILENT))
     return model
 
 
@@ -119,9 +119,9 @@ def test_tuning_goes_to_what_validation_chooses_and_a_reload_leaves_the_threshol
     assert model.below() == set(tuned.pruned)
     model.move_to(model.at + 1 if model.at == 0 else 0)
     at = model.at
-    model.take_measured(measure(workspace, Settings(), CancelToken()))
+    model.take_measured(measure(workspace, Settings(), SILENT))
     assert model.at == at
-    model.take_measured(measure(workspace, Settings(k=3), CancelToken()))
+    model.take_measured(measure(workspace, Settings(k=3), SILENT))
     assert model.at == (model.star or 0)  # another curve
 
 
@@ -154,7 +154,7 @@ def test_measuring_the_vote_says_how_far_it_is(taught: Path) -> None:
     model = SourcesModel()
     model.arrange(0, source_summaries(workspace))
     (taught / VOTE).unlink(missing_ok=True)
-    measure(workspace, Settings(), CancelToken(), told.append)
+    measure(workspace, Settings(), Monitor(told.append))
     assert told
     assert verdict(model).plain.endswith("\nmeasuring …")
     model.progress = told[len(told) // 2]

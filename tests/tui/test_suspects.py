@@ -15,7 +15,7 @@ from factories.patience import PATIENCE
 from factories.reviewing import cells_of, go, is_safe, lines_of, notified, offered, session, settled, text_of, until
 from factories.suspects_world import SUSPECTS, WORDS, make_pool
 from icl_curate.engine.base.errors import WorkspaceError
-from icl_curate.engine.base.progress import CancelToken, Event, Report
+from icl_curate.engine.base.progress import CancelToken, Event, Monitor
 from icl_curate.engine.checks.suspects import PoolSuspects, find_suspects, pool_state
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.browse import pruned_rows
@@ -380,12 +380,12 @@ def test_leaving_ends_the_check_and_coming_back_begins_it_anew(faulty: Path, mon
     tokens: list[CancelToken] = []
     wait = threading.Event()
 
-    def slow(workspace: Workspace, settings: Settings, report: Report, cancel: CancelToken) -> Any:
-        tokens.append(cancel)
-        report(Event("labels", 3, 10))
+    def slow(workspace: Workspace, settings: Settings, monitor: Monitor) -> Any:
+        tokens.append(monitor.cancel)
+        monitor.report(Event("labels", 3, 10))
         while not wait.wait(0.005):
-            cancel.check()
-        return find_suspects(workspace, settings, report, cancel)
+            monitor.check()
+        return find_suspects(workspace, settings, monitor)
 
     monkeypatch.setattr(list_module, "find_suspects", slow)
 

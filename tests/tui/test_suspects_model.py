@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from factories.suspects_world import SUSPECTS, make_pool
-from icl_curate.engine.base.progress import silent
+from icl_curate.engine.base.progress import Monitor
 from icl_curate.engine.checks import evidence
 from icl_curate.engine.checks.corrections import reasons
 from icl_curate.engine.checks.suspects import find_suspects, pool_state
@@ -32,7 +32,7 @@ def looked(model: SuspectsModel, workspace: Workspace, again: bool = False, curs
     check = model.begin(again)
     if check is not None:
         assert model.begin(again) is None, "one is under way"
-        model.take(find_suspects(workspace, HERE, silent, check))
+        model.take(find_suspects(workspace, HERE, Monitor(cancel=check)))
     return check is not None, model.arrange(cursor)
 
 

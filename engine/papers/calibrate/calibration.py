@@ -12,7 +12,7 @@ from typing import Any
 
 from ...base.errors import LLMError, UsageError, counted
 from ...base.packages import VERSION
-from ...base.progress import Event, Report
+from ...base.progress import Event, Monitor
 from ...evaluate.figures import hint
 from ...llm.asking import prompt_budget
 from ...llm.budget import Budget
@@ -85,24 +85,24 @@ class Calibration:
             plan = replace(plan, estimator=name)
         task = task_of(workspace)
         grader = Grader.of(llm, task)
-        plan = _checked(plan, queries, grader, llm.report)
+        plan = _checked(plan, queries, grader, llm.monitor)
         values = field_values(workspace, queries, plan.by) if plan.by else []
         frame = Frame(task, settings.prompt_template, settings.order)
         capabilities, count = llm.capabilities, llm.backend.count_tokens
-        cases = cases_for(workspace, queries, task, settings, plan.over, llm.report, llm.cancel, selector, count)
+        cases = cases_for(workspace, queries, task, settings, plan.over, llm.monitor, selector, count)
         if any(case.over == "documents" for case in cases) and (note := other_length(settings)):
-            llm.report(Event(TASK, note=note))
+            llm.monitor.report(Event(TASK, note=note))
         if any(case.over == "demonstrations" for case in cases) and not frame.template.marks:
-            llm.report(Event(TASK, note=f"{settings.template} shows no scores: {UNMARKED}"))
+            llm.monitor.report(Event(TASK, note=f"{settings.template} shows no scores: {UNMARKED}"))
         room = prompt_budget(settings, capabilities)
         fitting = [fitted(case, frame, count, room, _growth(case, plan, settings)) for case in cases]
         if cut := sum(was_cut for _, was_cut in fitting):
             note = f"{counted(cut, 'query', 'was', 'were')} truncated to fit into {room:,} tokens"
-            llm.report(Event(TASK, note=note))
+            llm.monitor.report(Event(TASK, note=note))
         cases = [case for case, _ in fitting]
         relevance: Sequence[tuple[float | None, ...]] = ()
         if any(ARMS[arm].documents == "relevance" for arm in plan.arms):
-            relevance = encoder_scores(PoolView(workspace, settings, llm.report, llm.cancel), cases)
+            relevance = encoder_scores(PoolView(workspace, settings, llm.monitor), cases)
         stored_means = {key: mean for key, (mean, *_) in means.items()}
         grades = Grades(task, grader.metric, {} if grader.judge else None)
         runner = RoundRunner(cases, frame, grades, plan, settings, capabilities, relevance, stored_means)
@@ -254,7 +254,7 @@ class Calibration:
     # storage and results
 
     def _store(self, run: int, state: CalibrationState, step: int) -> None:
-        self.llm.report(Event(TASK, step, self.plan.rounds))
+        self.llm.monitor.report(Event(TASK, step, self.plan.rounds))
         if step == 0:
             frame = self.runner.frame
             rows = [
@@ -403,7 +403,7 @@ def _to_judge(state: CalibrationState) -> list[tuple[Query, str | None]]:
     return [(query, answer) for query, answer in answers if query.answers]
 
 
-def _checked(plan: CalibrationPlan, queries: Sequence[Query], grader: Grader, report: Report) -> CalibrationPlan:
+def _checked(plan: CalibrationPlan, queries: Sequence[Query], grader: Grader, monitor: Monitor) -> CalibrationPlan:
     """The plan with the arms that these queries allow. Raises `UsageError` for options that they do not allow: of arms
     named one by one all must be possible."""
     estimator_named(plan.estimator)
@@ -418,7 +418,7 @@ def _checked(plan: CalibrationPlan, queries: Sequence[Query], grader: Grader, re
     for arm in (arm for arm in arms if arm in lacking):
         if ALL not in plan.arms:
             raise UsageError(f"the arm '{arm}' needs {lacking[arm]}", "leave out the arm")
-        report(Event(TASK, note=f"the arm '{arm}' was left out: it needs {lacking[arm]}"))
+        monitor.report(Event(TASK, note=f"the arm '{arm}' was left out: it needs {lacking[arm]}"))
     if plan.until_correct and not all(query.answers for query in queries):
         raise UsageError("--until-correct needs reference answers", "--split validation, or leave it out")
     if plan.until_correct and grader.judge:

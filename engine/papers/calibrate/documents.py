@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...base.errors import UsageError
-from ...base.progress import CancelToken, Report, silent
+from ...base.progress import SILENT, Monitor
 from ...llm.graded import metric_set
 from ...pool.answers import normalise
 from ...pool.fields import query_of
@@ -36,8 +36,7 @@ def cases_for(
     task: Task,
     settings: Settings,
     choice: OverOption = "auto",
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     selector: Selector | None = None,
     count_tokens: Callable[[Prompt], int] | None = None,
 ) -> list[Case]:
@@ -56,7 +55,7 @@ def cases_for(
     pooled = [i for i, kind in enumerate(over) if kind == "demonstrations"]
     selected: dict[int, list[Selected]] = {}
     if pooled:
-        selector = selector or Selector(workspace, settings=settings, report=report, cancel=cancel)
+        selector = selector or Selector(workspace, settings=settings, monitor=monitor)
         selected = dict(zip(pooled, selector.select_many([asked[i] for i in pooled]), strict=True))
     grades = Grades(task, metric_set(workspace, settings, task))
     metadata = {row.row: row.metadata for row in fetch(workspace, [q.row for q in asked if q.row is not None])}
@@ -120,7 +119,7 @@ def encoder_scores(view: PoolView, cases: Sequence[Case]) -> list[tuple[float | 
     (paper 001, table 6)."""
     texts = {document.text for case in cases for document in case.documents} | {case.query.input for case in cases}
     order = sorted(texts)
-    vectors = view.encoder.encode(order, view.report, view.cancel)
+    vectors = view.encoder.encode(order, view.monitor)
     place = {text: i for i, text in enumerate(order)}
     scores = []
     for case in cases:

@@ -26,7 +26,7 @@ from ...backends.hf.loading import device_named, digest_of, dtype_named, fingerp
 from ...backends.hf.tokens import Unrendered, context_of, tokens_in
 from ...base.errors import Cancelled, UsageError, counted
 from ...base.packages import VERSION
-from ...base.progress import CancelToken, Event, Report, silent
+from ...base.progress import SILENT, Event, Monitor
 from ...llm.asking import llm_settings
 from ...llm.cost import Usage
 from ...llm.spec import parse
@@ -73,8 +73,7 @@ class FineTuning:
     workspace: Workspace
     settings: Settings
     plan: FineTuningPlan
-    report: Report
-    cancel: CancelToken
+    monitor: Monitor
     name: str
     set: FineTuningSet
     lessons: Sequence[Lesson]
@@ -84,12 +83,7 @@ class FineTuning:
 
     @classmethod
     def prepare(
-        cls,
-        workspace: Workspace,
-        settings: Settings,
-        plan: FineTuningPlan,
-        report: Report = silent,
-        cancel: CancelToken | None = None,
+        cls, workspace: Workspace, settings: Settings, plan: FineTuningPlan, monitor: Monitor = SILENT
     ) -> FineTuning:
         """Make the set and encode it. Raises `UsageError` for an LLM that is not in this process, an existing target,
         and whatever the set raises; `LLMError` if the chat template refuses every conversation: one that it refuses is
@@ -125,8 +119,7 @@ class FineTuning:
         key = _key(name, config, settings, plan, lessons, conversations)
         out = plan.out or workspace.path / FOLDER / key[:12]
         _check_target(out, key, plan.force)
-        cancel = cancel or CancelToken()
-        return cls(workspace, settings, plan, report, cancel, name, examples, lessons, too_long, key, out)
+        return cls(workspace, settings, plan, monitor, name, examples, lessons, too_long, key, out)
 
     def cost(self) -> FineTuningCost:
         """What `run` would do."""
@@ -161,7 +154,7 @@ class FineTuning:
         trainer.resume(state, self.key)
         resumed = len(trainer.losses)
         if resumed:
-            self.report(Event(TASK, resumed, trainer.steps, f"goes on after step {resumed} of {trainer.steps}"))
+            self.monitor.report(Event(TASK, resumed, trainer.steps, f"goes on after step {resumed} of {trainer.steps}"))
         self._learn(trainer, state)
         metrics = FineTuningMetrics(
             on=self.plan.on,
@@ -189,8 +182,8 @@ class FineTuning:
         """Train to the end; when stopped, the state of the last finished step is written first."""
         written, since = len(trainer.losses), time.monotonic()
         try:
-            for loss in trainer.run(self.cancel.check):
-                self.report(Event(TASK, len(trainer.losses), trainer.steps, fields={"loss": loss}))
+            for loss in trainer.run(self.monitor.check):
+                self.monitor.report(Event(TASK, len(trainer.losses), trainer.steps, fields={"loss": loss}))
                 if time.monotonic() - since >= KEEP_EVERY:
                     trainer.keep(state, self.key)
                     written, since = len(trainer.losses), time.monotonic()

@@ -95,7 +95,7 @@ def attention_figures(llm: LLMClient, all_rounds: Sequence[QueryRounds]) -> Atte
     ]
     recalls: dict[int, list[tuple[float, ...]]] = {number: [] for number in ROUNDS}
     for done, query in enumerate(calibrated, 1):
-        llm.cancel.check()
+        llm.monitor.check()
         relevant = [bool(document.relevant) for document in query.case.documents]
         texts = tuple(document.text for document in query.case.documents)
         looked = [Looked(query.rounds[number].prompt, query.rounds[number].answer, texts) for number in ROUNDS]
@@ -103,7 +103,7 @@ def attention_figures(llm: LLMClient, all_rounds: Sequence[QueryRounds]) -> Atte
         if all(shares):
             for number, seen in zip(ROUNDS, shares, strict=True):
                 recalls[number].append(tuple(recall_at(seen or (), relevant, k) for k in DEPTHS))
-        llm.report(Event(TASK, done, len(calibrated)))
+        llm.monitor.report(Event(TASK, done, len(calibrated)))
     before, after = (_means(recalls[number]) for number in ROUNDS)
     return AttentionFigures(len(recalls[0]), before, after)
 

@@ -229,15 +229,15 @@ class Learning:
         for epoch in range(plan.epochs):
             final, self.threshold = list[Mark](), 0.0
             for at in range(0, len(core.train), plan.batch):
-                llm.cancel.check()
+                llm.monitor.check()
                 final += self._learn_batch(epoch, self.training.batch(epoch, at))
-                llm.report(Event(TASK, len(self.batches), total, fields=_event_figures(self.batches[-1])))
+                llm.monitor.report(Event(TASK, len(self.batches), total, fields=_event_figures(self.batches[-1])))
             self._measure_epoch(epoch + 1, final)
             perfect = self.measured and self.measured.accuracy == 1.0
             if plan.patience and (perfect or self.stale >= plan.patience):
                 more = "" if perfect or epoch + 1 == plan.epochs else f"; --patience {plan.epochs} would go on"
                 note = f"stopped after epoch {epoch + 1}: no more gain{more}"
-                llm.report(Event(TASK, len(self.batches), total, note))
+                llm.monitor.report(Event(TASK, len(self.batches), total, note))
                 break
 
     def _learn_batch(self, epoch: int, which: Int64s) -> list[Mark]:
@@ -286,7 +286,7 @@ class Learning:
         if few and self.collapsed_in is None:
             self.collapsed_in = epoch + 1
             note = "the policy collapsed onto one candidate per query"
-            self.training.llm.report(Event(TASK, len(self.batches), note=note))
+            self.training.llm.monitor.report(Event(TASK, len(self.batches), note=note))
         return final
 
     def _ask(self, requests: Sequence[Request]) -> list[Result]:

@@ -26,7 +26,7 @@ from ...base.arrays import Float64s
 from ...base.contract import OPTIONAL, Reported
 from ...base.errors import UsageError
 from ...base.files import open_regular
-from ...base.progress import CancelToken, Report, silent
+from ...base.progress import SILENT, Monitor
 from ...evaluate.statistics import alike_interval
 from ...index.readers.formats import read_jsonl
 from ...index.readers.parquet_format import read_parquet
@@ -179,8 +179,7 @@ def audit(
     epochs: int = EPOCHS,
     noise: float = NOISE,
     seed: int = 0,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
 ) -> AuditReport:
     """Which sources of a recorded log help and which hurt, and which to drop.
 
@@ -208,8 +207,7 @@ def audit(
     if "multilinear" in learners:
         learners["multilinear"] = partial(multilinear, rate=rate, epochs=epochs)
     choice = choose(
-        validation, k, estimators=learners, uses=uses, noise=noise, seed=seed, report=report,
-        cancel=cancel,
+        validation, k, estimators=learners, uses=uses, noise=noise, seed=seed, monitor=monitor,
     )  # fmt: skip
     found, chosen_on = _report(task, validation, tested, k, choice), set(validation_log.questions)
     if test_log and (known := sum(question in chosen_on for question in test_log.questions)):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...base.arrays import Bools, Float64s, compiled
-from ...base.progress import CancelToken, Event, Report, silent
+from ...base.progress import SILENT, Event, Monitor
 from ...trials.estimators import DELTA, EPSILON_SAMPLED
 from ...trials.lists import RankedLists
 from ...trials.votes import vote_marginals
@@ -135,8 +135,7 @@ def ascend(
     sources: int,
     rate: float = RATE,
     epochs: int = EPOCHS,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
 ) -> Float64s:
     """Projected gradient ascent on one weight per source, from START (paper 003, equation 6).
 
@@ -146,13 +145,12 @@ def ascend(
     weights = np.full(sources, START)
     documents = np.bincount(source_of, minlength=sources)
     for epoch in range(epochs):
-        if cancel is not None:
-            cancel.check()
+        monitor.check()
         # equation 6: a step of each document, clipped; then the mean of those of a source
         stepped = np.clip(weights[source_of] + rate * gradient(weights[source_of]), 0.0, 1.0)
         means = np.bincount(source_of, stepped, sources) / np.maximum(documents, 1)
         weights = np.where(documents > 0, np.clip(means, 0.0, 1.0), weights)
-        report(Event("learn", epoch + 1, epochs))
+        monitor.report(Event("learn", epoch + 1, epochs))
     return weights
 
 
@@ -178,7 +176,7 @@ def sampled_gradient(
     delta: float = 0.05,
     span: float = 1.0,
     seed: int | np.random.SeedSequence = 0,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
 ) -> SampledGradient:
     """(ε, δ)-estimate of the gradient of the multilinear extension of any utility (paper 003, section 2.3, appendix D).
 
@@ -196,8 +194,7 @@ def sampled_gradient(
     error = np.full(count, math.inf)
     n = 0
     while n < bound:
-        if cancel is not None:
-            cancel.check()
+        monitor.check()
         n += 1
         change = marginals(random.random(count) < weights)
         step = change - mean
@@ -222,8 +219,7 @@ def sampled_ascent(
     delta: float = DELTA,
     span: float = 1.0,
     seed: int = 0,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
 ) -> Float64s:
     """(C,) weights in [0, 1] that maximise the multilinear extension of any utility of a set of sources.
 
@@ -234,10 +230,10 @@ def sampled_ascent(
 
     def gradient(weights: Float64s) -> Float64s:
         return sampled_gradient(
-            marginals, weights, epsilon=epsilon, delta=delta / epochs, span=span, seed=next(seeds), cancel=cancel
+            marginals, weights, epsilon=epsilon, delta=delta / epochs, span=span, seed=next(seeds), monitor=monitor
         ).gradient
 
-    return ascend(gradient, np.arange(sources, dtype=np.int32), sources, rate, epochs, report, cancel)
+    return ascend(gradient, np.arange(sources, dtype=np.int32), sources, rate, epochs, monitor)
 
 
 def monte_carlo(
@@ -249,8 +245,7 @@ def monte_carlo(
     epsilon: float = EPSILON_SAMPLED,
     delta: float = DELTA,
     seed: int = 0,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
 ) -> Float64s:
     """(C,) weights that maximise the multilinear extension of the majority vote (`votes`), which is not additive: by
     `sampled_ascent`, ``epsilon`` in units of the utilities' range. A source in no list keeps START."""
@@ -258,6 +253,6 @@ def monte_carlo(
     span = max(float(values.max() - values.min()), np.finfo(float).tiny)
     learnt = sampled_ascent(
         lambda present: vote_marginals(lists, present, k), len(lists.names), rate=rate, epochs=epochs,
-        epsilon=epsilon * span, delta=delta, span=span, seed=seed, report=report, cancel=cancel,
+        epsilon=epsilon * span, delta=delta, span=span, seed=seed, monitor=monitor,
     )  # fmt: skip
     return np.where(lists.hits > 0, learnt, START)

@@ -19,7 +19,7 @@ import numpy as np
 from ...base.arrays import Float32s, Float64s, Int64s, one_blas_thread
 from ...base.errors import UsageError
 from ...base.files import read_regular
-from ...base.progress import CancelToken, Event, Report, silent
+from ...base.progress import SILENT, Event, Monitor
 from ...http.refusals import storable
 from ...llm.types import Request, Sampling
 from ...pool.prompts import Prompt
@@ -84,12 +84,7 @@ def links_of(texts: int, text: Int64s, topics: Int64s, weights: Float32s) -> Lin
 
 
 def lexical_candidates(
-    index: BM25Index,
-    names: Sequence[str],
-    count: int = LEXICAL,
-    whole: bool = True,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    index: BM25Index, names: Sequence[str], count: int = LEXICAL, whole: bool = True, monitor: Monitor = SILENT
 ) -> Links:
     """The ``count`` topics of each text with the highest BM25, ties to the earlier topic; the weights are the scores.
 
@@ -98,9 +93,8 @@ def lexical_candidates(
     by_topic: list[tuple[Int64s, Int64s, Float64s]] = []
     for topic, name in enumerate(names):
         if topic % 256 == 0:
-            if cancel:
-                cancel.check()
-            report(Event(TASK, topic, len(names)))
+            monitor.check()
+            monitor.report(Event(TASK, topic, len(names)))
         scores = index.scores(fold(name))
         here = scores != 0
         words = fold(name).split()
@@ -108,7 +102,7 @@ def lexical_candidates(
             here &= index.scores(word) != 0
         texts = np.flatnonzero(here)
         by_topic.append((texts, np.full(len(texts), topic), scores[texts]))
-    report(Event(TASK, len(names), len(names)))
+    monitor.report(Event(TASK, len(names), len(names)))
     text, topics, scores = (np.concatenate(column) for column in zip(*by_topic, strict=True))
     order = np.lexsort((topics, -scores, text))
     text, topics, scores = text[order], topics[order], scores[order]

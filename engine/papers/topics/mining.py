@@ -18,7 +18,7 @@ import numpy as np
 from ...base.arrays import Float32s, Float64s, Int64s, one_blas_thread
 from ...base.errors import UsageError
 from ...base.files import read_regular
-from ...base.progress import CancelToken, Event, Report, silent
+from ...base.progress import SILENT, Event, Monitor
 from ...pool.words import FUNCTION_WORDS, fold, runs_of, tokens_of
 
 OPENERS = frozenset(
@@ -133,8 +133,7 @@ def mine(
     size: int | None = None,
     given: Sequence[str] = (),
     seed: int = 0,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     *,
     nouns: bool = False,
 ) -> tuple[list[str], Float32s]:
@@ -146,11 +145,11 @@ def mine(
     if no topic is left.
     """
     size = min(MOST, max(20, int(PER_TEXT * len(texts)))) if size is None else size
-    counts = _counted(texts, report, cancel)
+    counts = _counted(texts, monitor)
     kept = _phrases(counts, len(texts))
     if nouns:
-        kept = _nominal(kept, texts, cancel)
-    scores, names = _ranked(texts, kept, clusters(vectors, seed), report, cancel)
+        kept = _nominal(kept, texts, monitor)
+    scores, names = _ranked(texts, kept, clusters(vectors, seed), monitor)
     order = sorted(range(len(names)), key=lambda i: (-scores[i], names[i]))[: size + size // 4]
     if not order and not given:
         raise UsageError("no phrase occurs in two texts of the pool", "icl-curate train topics --topics LIST.txt")
@@ -240,14 +239,13 @@ def without_synonyms(vectors: Float32s) -> list[int]:
     return different
 
 
-def _counted(texts: Sequence[str], report: Report, cancel: CancelToken | None) -> Counter[str]:
+def _counted(texts: Sequence[str], monitor: Monitor) -> Counter[str]:
     """Number of texts in which each phrase and each single word occurs."""
     counts: Counter[str] = Counter()
     for i, text in enumerate(texts):
         if i % _CHUNK == 0:
-            if cancel:
-                cancel.check()
-            report(Event(TASK, i, 2 * len(texts)))
+            monitor.check()
+            monitor.report(Event(TASK, i, 2 * len(texts)))
         found = {key for key, _ in phrases(text)}
         found.update(fold(word) for word in tokens_of(text) if word[0].isalnum())
         counts.update(found)
@@ -276,12 +274,12 @@ def _phrases(counts: Counter[str], texts: int) -> dict[str, int]:
     return {key: number for number, key in enumerate(worth)}
 
 
-def _nominal(phrases: dict[str, int], texts: Sequence[str], cancel: CancelToken | None) -> dict[str, int]:
+def _nominal(phrases: dict[str, int], texts: Sequence[str], monitor: Monitor) -> dict[str, int]:
     """Those of the phrases that can name a topic, numbered anew."""
     nouns = NounCounts()
     for i, text in enumerate(texts):
-        if cancel and i % _CHUNK == 0:
-            cancel.check()
+        if i % _CHUNK == 0:
+            monitor.check()
         nouns.add(text)
     return {key: number for number, key in enumerate(key for key in phrases if nouns.is_topic(key))}
 
@@ -302,20 +300,15 @@ def _tied(key: str, counts: Counter[str], texts: int) -> float:
 
 
 def _ranked(
-    texts: Sequence[str],
-    numbers: dict[str, int],
-    cluster: Int64s,
-    report: Report,
-    cancel: CancelToken | None,
+    texts: Sequence[str], numbers: dict[str, int], cluster: Int64s, monitor: Monitor
 ) -> tuple[Float64s, list[str]]:
     """Each phrase's best class-based TF-IDF over the clusters, and its most frequent spelling."""
     forms: defaultdict[int, Counter[str]] = defaultdict(Counter)
     pairs: list[Int64s] = []
     count = int(cluster.max()) + 1
     for start in range(0, len(texts), _CHUNK):
-        if cancel:
-            cancel.check()
-        report(Event(TASK, len(texts) + start, 2 * len(texts)))
+        monitor.check()
+        monitor.report(Event(TASK, len(texts) + start, 2 * len(texts)))
         chunk: list[int] = []
         for i in range(start, min(start + _CHUNK, len(texts))):
             written = {numbers[key]: form for key, form in phrases(texts[i]) if key in numbers}
@@ -323,7 +316,7 @@ def _ranked(
                 forms[number][form] += 1
                 chunk.append(number * count + int(cluster[i]))
         pairs.append(np.array(chunk, np.int64))
-    report(Event(TASK, 2 * len(texts), 2 * len(texts)))
+    monitor.report(Event(TASK, 2 * len(texts), 2 * len(texts)))
     cells, times = np.unique(np.concatenate(pairs), return_counts=True)
     phrase, where = cells // count, cells % count
     per_class = np.maximum(np.bincount(where, times, count), 1.0)

@@ -19,7 +19,7 @@ from ...base.arrays import Float32s, Int64s
 from ...base.errors import UsageError
 from ...base.files import replace_file
 from ...base.packages import installed
-from ...base.progress import CancelToken, Event, Report, silent
+from ...base.progress import SILENT, Event, Monitor
 from ...retrieval.checked import check_model, header, map_safetensors, parts_of, seal_model
 from ...shards.over import over_shards
 from ...shards.shard import INLINE, Arrays, Engine
@@ -78,8 +78,7 @@ def strongest(
     predictor: Predictor,
     rows: Int64s,
     vectors: Float32s | Callable[[Int64s], Float32s],
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
     *,
     engine: Engine = INLINE,
     beside: Path | None = None,
@@ -93,8 +92,7 @@ def strongest(
     parts = (vectors(rows[span]) if callable(vectors) else np.asarray(vectors[span]) for span in spans)
     shards = over_shards(
         partial(cover_shard, predictor), ((len(part), {"vectors": part}) for part in parts), stage=TASK,
-        total=len(rows), beside=beside or Path(), engine=engine if beside else INLINE, held=True, report=report,
-        cancel=cancel,
+        total=len(rows), beside=beside or Path(), engine=engine if beside else INLINE, held=True, monitor=monitor,
     )  # fmt: skip
     for i, arrays in shards:
         span = slice(i * size, (i + 1) * size)
@@ -102,7 +100,7 @@ def strongest(
     return RowTopics(rows, topics, weights)
 
 
-def cover_shard(predictor: Predictor, arrays: Arrays, report: Report, cancel: CancelToken) -> Arrays:
+def cover_shard(predictor: Predictor, arrays: Arrays, monitor: Monitor) -> Arrays:
     """The strongest topics of ``vectors`` (n, d) and their t̂, as in `RowTopics`."""
     logits, width = predictor.logits(arrays["vectors"]), min(STRONGEST, predictor.topics)
     if installed("torch"):  # a third of the time of numpy's
@@ -113,7 +111,7 @@ def cover_shard(predictor: Predictor, arrays: Arrays, report: Report, cancel: Ca
         best = np.argpartition(-logits, width - 1, axis=1)[:, :width]
     values = sigmoid(np.take_along_axis(logits, best, axis=1))  # it grows with the logit: of the others none is needed
     order = np.lexsort((best, -values), axis=1)
-    report(Event(TASK, len(logits), len(logits)))
+    monitor.report(Event(TASK, len(logits), len(logits)))
     return {
         "topics": np.take_along_axis(best, order, axis=1).astype(np.int32),
         "weights": np.take_along_axis(values, order, axis=1).astype(np.float16),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...base.arrays import Bools, Float32s, Float64s, Int64s, one_blas_thread
-from ...base.progress import CancelToken, Event, Report, silent
+from ...base.progress import SILENT, Event, Monitor
 from .match import Links
 from .results import FitEpoch, RankingQuality
 
@@ -115,8 +115,7 @@ def fit(
     epochs: int = 30,
     rate: float = 1e-3,
     seed: int = 0,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    monitor: Monitor = SILENT,
 ) -> tuple[Predictor, list[FitEpoch]]:
     """Train by eq. 4 on the texts that are not ``held_out`` (n,), by Adam with this ``rate``; keep the epoch with the
     lowest held-out loss.
@@ -146,8 +145,7 @@ def fit(
             order = rng.permutation(train)
             total = 0.0
             for start in range(0, len(order), batch):
-                if cancel:
-                    cancel.check()
+                monitor.check()
                 which = order[start : start + batch]
                 loss = loss_on(which)
                 optimiser.step(torch.autograd.grad(loss / len(which), parameters))
@@ -157,7 +155,7 @@ def fit(
             trained = total / max(len(train), 1)
             figures = FitEpoch(epoch, trained, judged / len(judge) if len(judge) else trained)
             history.append(figures)
-            report(Event(TASK, epoch + 1, epochs, fields=asdict(figures)))
+            monitor.report(Event(TASK, epoch + 1, epochs, fields=asdict(figures)))
             stale = 0 if figures.held_out_loss < lowest else stale + 1
             if not stale:
                 lowest = figures.held_out_loss

@@ -196,7 +196,7 @@ def open_for(view: PoolView, labels: Labels = "soft") -> LoadedTopicModel:
         fix = (
             "each search reads vectors from the disk; -m dense reads a quarter, or search on a machine with more memory"
         )
-        memory.warn(view.report, "topics and vectors of all rows take", needed, fix)
+        memory.warn(view.monitor, "topics and vectors of all rows take", needed, fix)
         opened[labels] = loaded(model, view)
     return opened[labels]
 

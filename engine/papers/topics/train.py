@@ -19,7 +19,7 @@ from ...base import memory
 from ...base.arrays import Bools, Float32s, Float64s, Int64s, one_blas_thread, top_k
 from ...base.errors import UsageError, counted
 from ...base.packages import VERSION, require
-from ...base.progress import CancelToken, Event, Report, silent
+from ...base.progress import SILENT, Event, Monitor
 from ...llm.asking import prompt_budget, prompt_for, request_for
 from ...llm.budget import Budget
 from ...llm.client import LLMClient
@@ -80,12 +80,7 @@ def soft_targets(log_dst: Float64s, starts: Int64s) -> Float32s:
 
 
 def neighbours(
-    vectors: Float32s,
-    pool: Float32s,
-    own: Int64s,
-    count: int = NEIGHBOURS,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    vectors: Float32s, pool: Float32s, own: Int64s, count: int = NEIGHBOURS, monitor: Monitor = SILENT
 ) -> Int64s:
     """Positions in ``pool`` (n, d) of the ``count`` vectors nearest to each of ``vectors`` (m, d), (m, count).
 
@@ -95,9 +90,8 @@ def neighbours(
     nearest = np.empty((len(vectors), max(count, 0)), np.int64)
     with one_blas_thread():
         for start in range(0, len(vectors), _CHUNK):
-            if cancel:
-                cancel.check()
-            report(Event(TARGETS_TASK, start, len(vectors)))
+            monitor.check()
+            monitor.report(Event(TARGETS_TASK, start, len(vectors)))
             scores = np.asarray(vectors[start : start + _CHUNK]) @ pool.T
             mine = own[start : start + _CHUNK]
             scores[np.flatnonzero(mine >= 0), mine[mine >= 0]] = -np.inf
@@ -107,13 +101,7 @@ def neighbours(
 
 
 def distinctiveness(
-    index: BM25Index,
-    names: Sequence[str],
-    core: Links,
-    places: Int64s,
-    near: Int64s,
-    report: Report = silent,
-    cancel: CancelToken | None = None,
+    index: BM25Index, names: Sequence[str], core: Links, places: Int64s, near: Int64s, monitor: Monitor = SILENT
 ) -> Links:
     """The core topics with their soft targets as weights.
 
@@ -126,15 +114,14 @@ def distinctiveness(
     log_dst = np.zeros(len(owner))
     for topic, name in enumerate(names):
         if topic % 256 == 0:
-            if cancel:
-                cancel.check()
-            report(Event(TARGETS_TASK, topic, len(names)))
+            monitor.check()
+            monitor.report(Event(TARGETS_TASK, topic, len(names)))
         links = by_topic[bounds[topic] : bounds[topic + 1]]
         if len(links):
             scores = index.scores(fold(name))
             texts = owner[links]
             log_dst[links] = log_distinctiveness(scores[places[texts]], scores[near[texts]])
-    report(Event(TARGETS_TASK, len(names), len(names)))
+    monitor.report(Event(TARGETS_TASK, len(names), len(names)))
     return Links(core.starts, core.topics, soft_targets(log_dst, core.starts))
 
 
@@ -251,18 +238,16 @@ class MinedTopics:
 
 def mine_topics(read: TopicTexts, view: PoolView, plan: TopicPlan, seed: int, llm: LLMClient) -> MinedTopics:
     """The topics of the texts, or those of the user's own list, which may be one that cannot be read."""
-    task, report, cancel = view.task, llm.report, llm.cancel
+    task, monitor = view.task, llm.monitor
     if plan.topics_file:
         names = read_list(Path(plan.topics_file))[: plan.size]
         vectors = view.encoded(names)
     else:
         labels = {*task.labels, *(answer for query in read.asked for answer in query.answers[:1])}
         named = label_topics(sorted(labels) if task.kind == "labels" else [])  # each label is a topic
-        names, vectors = mine(
-            read.texts, read.vectors, view.encoded, plan.size, named, seed, report, cancel, nouns=plan.nouns
-        )
-    index = bm25.build(np.arange(len(read.texts)), map(fold, read.texts), report, cancel)
-    lexical = lexical_candidates(index, names, whole=not plan.as_printed, report=report, cancel=cancel)
+        names, vectors = mine(read.texts, read.vectors, view.encoded, plan.size, named, seed, monitor, nouns=plan.nouns)
+    index = bm25.build(np.arange(len(read.texts)), map(fold, read.texts), monitor)
+    lexical = lexical_candidates(index, names, whole=not plan.as_printed, monitor=monitor)
     return MinedTopics(names, vectors, index, lexical)
 
 
@@ -297,7 +282,7 @@ class TopicTraining:
         require("train topics", "torch")
         started, seed, settings = time.perf_counter(), llm.settings.seed, llm.settings
         labelling = labeller or llm
-        view = PoolView(llm.workspace, settings, llm.report, llm.cancel)
+        view = PoolView(llm.workspace, settings, llm.monitor)
         size = len(view.rows)  # an empty pool is an error before the LLM is loaded
         capabilities = llm.capabilities
         notes = _notes(view, plan, labelling)
@@ -307,7 +292,7 @@ class TopicTraining:
         fix = (
             "stop with Ctrl+C and train on a machine with more, or prune the pool first: icl-curate prune --source NAME"
         )
-        memory.warn(llm.report, "training takes", needed, fix)
+        memory.warn(llm.monitor, "training takes", needed, fix)
         read = read_texts(view, plan, seed, named)
         if named:
             given = sum(read.example(place).id in named for place in read.places.tolist())
@@ -368,7 +353,7 @@ class TopicTraining:
     def _learn(self, run: int, budget: Budget, described: dict[str, Any]) -> TopicRun:
         llm, read, view = self.llm, self.read, self.view
         for note in self.notes:
-            llm.report(Event(TASK, note=note))
+            llm.monitor.report(Event(TASK, note=note))
         replies = self.labeller.ask(self.core_requests, budget)
         answers = llm.ask(self.question_requests, budget)
         names, name_vectors, core = self._core(replies)
@@ -381,9 +366,7 @@ class TopicTraining:
         values = values[usable]
         knowledge = topical_knowledge(predictor, read.vectors[read.question_places[usable]], values)
         beside = llm.workspace.path / SHARDS
-        of_rows = strongest(
-            predictor, view.rows, view.vectors, llm.report, llm.cancel, engine=view.engine, beside=beside
-        )
+        of_rows = strongest(predictor, view.rows, view.vectors, llm.monitor, engine=view.engine, beside=beside)
         model = TopicModel(
             run, tuple(names), predictor, knowledge, view.stored.encoder, llm.name, self.plan.cosine, of_rows
         )
@@ -481,19 +464,19 @@ class TopicTraining:
         """The core topics, each with what the predictor learns of it."""
         if not self.plan.soft:
             return Links(core.starts, core.topics, np.ones(len(core.topics), np.float32))
-        read, report, cancel = self.read, self.llm.report, self.llm.cancel
+        read, monitor = self.read, self.llm.monitor
         pool = read.vectors[: len(read.shots)]
         own = np.where(read.places < len(read.shots), read.places, -1)
-        near = neighbours(read.vectors[read.places], pool, own, report=report, cancel=cancel)
-        return distinctiveness(self.mined.index, names, core, read.places, near, report, cancel)
+        near = neighbours(read.vectors[read.places], pool, own, monitor=monitor)
+        return distinctiveness(self.mined.index, names, core, read.places, near, monitor)
 
     def _train(self, name_vectors: Float32s, core: Links, targets: Links) -> tuple[Predictor, FitFigures]:
         seed, read = self.llm.settings.seed, self.read
         vectors = read.vectors[read.places]
         rates = np.bincount(core.topics, minlength=len(name_vectors)) / max(len(core), 1)
         start = started(name_vectors, rates.astype(np.float32), seed)
-        plan, report, cancel = self.plan, self.llm.report, self.llm.cancel
-        predictor, history = fit(start, vectors, targets, read.held_out, plan.epochs, plan.rate, seed, report, cancel)
+        plan, monitor = self.plan, self.llm.monitor
+        predictor, history = fit(start, vectors, targets, read.held_out, plan.epochs, plan.rate, seed, monitor)
         judged = np.flatnonzero(read.held_out)
         by_name = ranking_quality(lambda at: vectors[at] @ name_vectors.T, core, judged)
         by_topics = quality(predictor, vectors, core, judged)

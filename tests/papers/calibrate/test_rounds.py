@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from factories.calibrate_world import CAPITAL, SCRIPT, SETTINGS, Scripted, workspace_of
 from icl_curate.engine.base.errors import BudgetError, Cancelled, LLMError, UsageError
-from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.base.progress import CancelToken, Monitor
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, Capabilities, Request, Result
@@ -151,7 +151,7 @@ def test_an_interrupted_walk_goes_on_where_it_stopped(workspace: Workspace) -> N
         cancel = CancelToken()
         backend = Scripted(SCRIPT, cancel=cancel, stop_after=stop)
         with pytest.raises(Cancelled):
-            calibration(workspace, backend, cancel=cancel).ask(Budget())
+            calibration(workspace, backend, monitor=Monitor(cancel=cancel)).ask(Budget())
     with workspace.read() as con:
         answered = con.execute("SELECT count(*) FROM llm_calls").fetchone()
         assert con.execute("SELECT DISTINCT status FROM runs").fetchall() == [("interrupted",)]
@@ -413,7 +413,7 @@ def test_prompts_too_long_are_cut_and_that_is_said(workspace: Workspace) -> None
     backend = Scripted(script)
     plan = CalibrationPlan(rounds=2)
     ready = Calibration.prepare(
-        LLMClient(workspace, backend, settings, lambda event: notes.append(event.note)), [long], plan
+        LLMClient(workspace, backend, settings, Monitor(lambda event: notes.append(event.note))), [long], plan
     )
     ready.ask(Budget())
     longest = max(backend.count_tokens(r.prompt) for r in backend.asked)

@@ -22,7 +22,7 @@ from icl_curate.engine.backends.hf.loading import load_description
 from icl_curate.engine.backends.hf.model import LocalModel
 from icl_curate.engine.backends.hf.tokens import encode, render
 from icl_curate.engine.base.errors import Cancelled, LLMError, UsageError, WorkspaceError
-from icl_curate.engine.base.progress import CancelToken
+from icl_curate.engine.base.progress import CancelToken, Monitor
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
 from icl_curate.engine.llm.types import Answer, LLMSettings, Request, Sampling
@@ -100,7 +100,7 @@ def test_an_adapter_answers_what_it_learnt_and_its_base_does_not(
         workspace,
         settings(model),
         plan(out=tmp_path / "adapter"),
-        lambda e: events.append((e.done, e.total)) if e.fields else None,
+        Monitor(lambda e: events.append((e.done, e.total)) if e.fields else None),
     )
     done = work.run()
     assert (done.adapter, done.metrics.examples) == (str(tmp_path / "adapter"), 3)
@@ -180,7 +180,9 @@ def test_a_training_goes_on_where_it_was_stopped(model: Path, workspace: Workspa
             cancel.cancel()
 
     with pytest.raises(Cancelled):
-        FineTuning.prepare(workspace, settings(model), plan(recipe, out=tmp_path / "again"), stop, cancel).run()
+        FineTuning.prepare(
+            workspace, settings(model), plan(recipe, out=tmp_path / "again"), Monitor(stop, cancel)
+        ).run()
     assert not (tmp_path / "again").exists()
     resumed = FineTuning.prepare(workspace, settings(model), plan(recipe, out=tmp_path / "again")).run()
     assert resumed.metrics.resumed_at == 3
@@ -201,7 +203,7 @@ def test_what_was_kept_survives_a_kill(
 
     recipe = Recipe(1e-2, 4, 2)
     with pytest.raises(RuntimeError):
-        FineTuning.prepare(workspace, settings(model), plan(recipe, out=tmp_path / "adapter"), die).run()
+        FineTuning.prepare(workspace, settings(model), plan(recipe, out=tmp_path / "adapter"), Monitor(die)).run()
     assert FineTuning.prepare(workspace, settings(model), plan(replace(recipe, seed=1))).run().metrics.resumed_at == 0
     [state] = (workspace.path / FOLDER).glob("*.safetensors")
     whole, tensors = state.read_bytes(), load_file(state)
@@ -232,7 +234,7 @@ def test_what_came_to_the_target_meanwhile_is_kept_and_so_is_what_was_trained(
     def write(event: object) -> None:
         (out / "notes.txt").write_text("mine")
 
-    work = FineTuning.prepare(workspace, settings(model), plan(other, out=out, force=True), write)
+    work = FineTuning.prepare(workspace, settings(model), plan(other, out=out, force=True), Monitor(write))
     with pytest.raises(UsageError, match="holds notes"):
         work.run()
     assert ((out / WEIGHTS).read_bytes(), (out / "notes.txt").read_text()) == (before, "mine")
@@ -363,7 +365,9 @@ def test_rounds_of_a_calibration_are_learnt_from(model: Path, tmp_path: Path) ->
     )
     notes: list[str] = []
     for length in (None, 200):
-        client = LLMClient(workspace, backend, replace(chosen, document_tokens=length), lambda e: notes.append(e.note))
+        client = LLMClient(
+            workspace, backend, replace(chosen, document_tokens=length), Monitor(lambda e: notes.append(e.note))
+        )
         Calibration.prepare(client, queries_of(workspace, "validation"), walk)
     assert [note for note in notes if "another length" in note] == [
         f"hf:{taught} learnt from documents of another length: leave out --document-tokens"

@@ -19,7 +19,7 @@ from factories.copies import copied
 from factories.ranker_world import SETTINGS, Scripted, make_world, with_k
 from icl_curate.cli import app
 from icl_curate.engine.base.errors import BudgetError, Cancelled, LLMError, UsageError
-from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.base.progress import CancelToken, Event, Monitor
 from icl_curate.engine.curate.curation import RANKER
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
@@ -127,7 +127,7 @@ def test_a_cancelled_training_goes_on_where_it_stopped(world: Workspace, tmp_pat
     cancel = CancelToken()
     stopping = Scripted(4, cancel, stop_after=150)
     with pytest.raises(Cancelled):
-        RankerTraining.prepare(LLMClient(world, stopping, with_k(5), cancel=cancel), SHORT).ask(Budget())
+        RankerTraining.prepare(LLMClient(world, stopping, with_k(5), Monitor(cancel=cancel)), SHORT).ask(Budget())
     assert runs.runs(world)[0].status == "interrupted"
     rest = Scripted()
     assert weights(world, train(world, SHORT, rest).run) == expected
@@ -240,7 +240,7 @@ def test_errors_come_before_the_first_call(world: Workspace, tmp_path: Path) -> 
 
 def test_events_tell_where_it_stands(world: Workspace) -> None:
     events: list[Event] = []
-    RankerTraining.prepare(LLMClient(world, Scripted(), with_k(5), events.append), SHORT).ask(Budget())
+    RankerTraining.prepare(LLMClient(world, Scripted(), with_k(5), Monitor(events.append)), SHORT).ask(Budget())
     mine = [event for event in events if event.task == "train"]
     assert mine[-1].done == mine[-1].total
     assert {"loss", "sigma", "shots", "accuracy"} <= set(mine[0].fields)
@@ -656,7 +656,7 @@ def test_without_patience_no_epoch_is_left_out(world: Workspace) -> None:
     plan = replace(SHORT, epochs=4)
     assert [len(train(world, replace(plan, patience=n), _Steady()).metrics.epochs) for n in (2, 0)] == [3, 5]
     told: list[Event] = []
-    client = LLMClient(world, _Steady(), with_k(5), told.append)
+    client = LLMClient(world, _Steady(), with_k(5), Monitor(told.append))
     RankerTraining.prepare(client, replace(plan, patience=2)).ask(Budget())
     assert "stopped after epoch 2: no more gain; --patience 4 would go on" in [one.note for one in told]
     selected = train(world, replace(plan, held_out=0.0, patience=9), _Worsening()).metrics

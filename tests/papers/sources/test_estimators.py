@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from factories.toggling import Present, set_marginals
 from icl_curate.engine.base.errors import Cancelled
-from icl_curate.engine.base.progress import CancelToken, Event
+from icl_curate.engine.base.progress import CancelToken, Event, Monitor
 from icl_curate.engine.papers.sources.estimators import (
     grouped,
     grouped_gradient,
@@ -237,5 +237,5 @@ def test_learning_reports_each_epoch_and_can_be_stopped() -> None:
             token.cancel()
 
     with pytest.raises(Cancelled):
-        monte_carlo(lists, 2, epochs=10, report=report, cancel=token)
+        monte_carlo(lists, 2, epochs=10, monitor=Monitor(report, token))
     assert seen == [1, 2, 3]

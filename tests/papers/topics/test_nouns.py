@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from icl_curate.engine.base.errors import UsageError
-from icl_curate.engine.base.progress import silent
+from icl_curate.engine.base.progress import SILENT
 from icl_curate.engine.papers.topics import mining
 from icl_curate.engine.papers.topics.mining import NounCounts
 from icl_curate.engine.pool.words import fold
@@ -72,5 +72,5 @@ def test_a_full_count_still_takes_phrases_of_later_texts(monkeypatch: pytest.Mon
     monkeypatch.setattr(mining, "ROOM", 400)
     early = [f"engine{i} boiler{i} cooler{i} dryer{i}" for i in range(60) for _ in range(2)]
     late = [f"solar panel {'bcdfghjklm'[i % 10]}{'npqrstvwxz'[i // 10]}ox" for i in range(90)]
-    counts = mining._counted([*early, *late], silent, None)
+    counts = mining._counted([*early, *late], SILENT)
     assert len(counts) <= 400 and counts["solar panel"] > 60

@@ -26,7 +26,7 @@ from factories.topics_world import (
 )
 from icl_curate.engine.base import arrays, memory
 from icl_curate.engine.base.errors import UsageError, WorkspaceError
-from icl_curate.engine.base.progress import MEMORY, Event
+from icl_curate.engine.base.progress import MEMORY, Event, Monitor
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.llm.budget import Budget
 from icl_curate.engine.llm.client import LLMClient
@@ -160,9 +160,9 @@ def test_training_and_selection_say_so_before_they_take_more_memory_than_is_free
 
     train(workspace)
     monkeypatch.setattr(memory, "free", lambda root: 1000)
-    TopicTraining.prepare(LLMClient(workspace, Scripted(), SETTINGS, dry_run=True, report=report), PLAN)
+    TopicTraining.prepare(LLMClient(workspace, Scripted(), SETTINGS, Monitor(report), dry_run=True), PLAN)
     assert len(said) == 1 and said[0].startswith("training takes about 0.0 GiB of memory, and 0.0 GiB are free: ")
-    view, asked = PoolView(workspace, SETTINGS, report), queries(workspace, "test")
+    view, asked = PoolView(workspace, SETTINGS, Monitor(report)), queries(workspace, "test")
     assert len(required_topics(view, asked)) == 20 and len(said) == 1  # for that the topics of all rows are not needed
     METHODS["topick"].choose(view, asked, 3, 0)
     assert any(line.startswith("topics and vectors of all rows take about 0.0 GiB") for line in said), said

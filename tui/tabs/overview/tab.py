@@ -18,7 +18,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from ....engine.base.errors import CurateError
-from ....engine.base.progress import CancelToken, silent
+from ....engine.base.progress import CancelToken, Monitor
 from ....engine.jobs.folder import Job, doing, jobs
 from ....engine.jobs.kinds import JobCommand
 from ....engine.llm.graded import grading_set
@@ -199,7 +199,7 @@ class OverviewTab(Tab):
             from ....engine.checks.suspects import find_suspects  # not before the first paint
 
             with suppress(CurateError):  # the list of suspects says what is wrong
-                find_suspects(self.review.opened(), self.review.settings(), silent, cancel)
+                find_suspects(self.review.opened(), self.review.settings(), Monitor(cancel=cancel))
 
         def checked(_: None) -> None:
             self._check = None

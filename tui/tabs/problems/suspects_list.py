@@ -14,7 +14,7 @@ from textual.widgets import Input, Static
 
 from ....engine.base.arrays import Int64s
 from ....engine.base.errors import CurateError, counted
-from ....engine.base.progress import CancelToken, Event
+from ....engine.base.progress import CancelToken, Event, Monitor
 from ....engine.checks.corrections import corrections, others, reasons
 from ....engine.checks.suspects import PoolSuspects, Suspect, SuspectsState, find_suspects, pool_state
 from ....engine.store.browse import Listed, holding, listed
@@ -106,10 +106,10 @@ class SuspectsList(ProblemList, MarkKeys):
         self.in_thread("load", read, show_state)
 
     def _carry_out(self, check: CancelToken) -> None:
-        report = seldom(lambda event: self.call_later(self._progressed, check, event))
+        monitor = Monitor(seldom(lambda event: self.call_later(self._progressed, check, event)), check)
 
         def work() -> PoolSuspects:
-            return find_suspects(self.review.opened(), self.review.settings(), report, check)
+            return find_suspects(self.review.opened(), self.review.settings(), monitor)
 
         async def found(suspects: PoolSuspects) -> None:
             async with self.review.in_turn:  # a question about rows of the list stands above them

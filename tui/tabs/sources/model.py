@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from ....engine.base.errors import counted
-from ....engine.base.progress import CancelToken, Event, Report, silent
+from ....engine.base.progress import Event, Monitor
 from ....engine.curate.results import CandidateResult
 from ....engine.curate.stored import StoredTuning, stored_tuning
 from ....engine.jobs.folder import doing, jobs
@@ -65,11 +65,11 @@ def read(workspace: Workspace, settings: Settings | None = None) -> SourcesData 
     return SourcesData(sources, stored_tuning(workspace), training, measuring, measured, "; ".join(others))
 
 
-def measure(workspace: Workspace, settings: Settings, cancel: CancelToken, report: Report = silent) -> VoteMeasurement:
+def measure(workspace: Workspace, settings: Settings, monitor: Monitor) -> VoteMeasurement:
     """The effect of pruning by each estimator, and the choice on validation; no LLM is called. For threads."""
     from ....engine.trials.sources import measure_vote
 
-    return measure_vote(workspace, settings, cancel, report)
+    return measure_vote(workspace, settings, monitor)
 
 
 class SourcesModel(SortedModel):

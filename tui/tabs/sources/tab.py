@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 from textual.widgets import Static
 
-from ....engine.base.progress import CancelToken, Event
+from ....engine.base.progress import CancelToken, Event, Monitor
 from ....engine.checks.ledger import LEVEL
 from ....engine.store.decisions import Action as Verb
 from ....engine.store.trials import SourceSummary
@@ -97,8 +97,8 @@ class SourcesTab(SortedTab):
         if data.measured is not None:
             self._measured(data.measured)
         elif self.model.learnt:
-            report = seldom(lambda event: self.call_later(self._progressed, event))
-            work = lambda: measure(self.review.opened(), self.review.settings(), self._cancel, report)  # noqa: E731
+            monitor = Monitor(seldom(lambda event: self.call_later(self._progressed, event)), self._cancel)
+            work = lambda: measure(self.review.opened(), self.review.settings(), monitor)  # noqa: E731
             self.in_thread("measure", work, self._measured)
 
     def _progressed(self, event: Event) -> None:
