@@ -100,7 +100,7 @@ def train_ranker(
         int, typer.Option(help="First learn from the answers of train sources, with this many passes.", min=0)
     ] = 0,
     batch: Annotated[int, typer.Option(help="Batch size in queries.", min=1)] = 20,
-    rate: Annotated[float, typer.Option(help="Learning rate (Adam).")] = 1e-2,
+    rate: Annotated[float, typer.Option(help="Learning rate (Adam).")] = 1e-3,
     candidates: Annotated[
         Literal["bm25", "dense", "both"], typer.Option(help="Retrieval that finds the candidates it ranks.")
     ] = "dense",

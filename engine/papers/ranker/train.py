@@ -63,7 +63,6 @@ class RankerPlan(TrialRankerPlan):
     credit: Credit = "gain"
     threshold: bool = False
     trials: int = 0
-    rate: float = 1e-2
     patience: int = 2
 
 
