@@ -66,6 +66,7 @@ TRAINED = ("set-bsr", "ranker", "topick")
 INPUTS_ALONE = (
     "--candidates", "bm25", "--preselect", 20, "--temperature", 1, "--threshold",
     "--rate", 0.01, "--epochs", 4, "--sees", "input", "--no-sources", "--credit", "reward",
+    "--patience", 2,
 )  # fmt: skip
 """A ranker that sees inputs only; a demonstration is credited with the reward of its prompt."""
 

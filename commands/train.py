@@ -135,7 +135,7 @@ def train_ranker(
             help="Stop after this many epochs without a gain, 0: never; with --held-out 0, too, keep the last epoch.",
             min=0,
         ),
-    ] = 2,
+    ] = 5,
     seeds: Annotated[int, typer.Option(help="Number of seeds to train with, one ranker each.", min=1)] = 1,
     rouge: Annotated[float | None, typer.Option(help="Short for --metric rouge-l --least X.")] = None,
     taken_from: Annotated[

@@ -63,7 +63,7 @@ class RankerPlan(TrialRankerPlan):
     credit: Credit = "gain"
     threshold: bool = False
     trials: int = 0
-    patience: int = 2
+    patience: int = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +233,8 @@ class Learning:
                 llm.monitor.report(Event(TASK, len(self.batches), total, fields=_event_figures(self.batches[-1])))
             self._measure_epoch(epoch + 1, final)
             perfect = self.measured and self.measured.accuracy == 1.0
-            if plan.patience and (perfect or self.stale >= plan.patience):
-                more = "" if perfect or epoch + 1 == plan.epochs else f"; --patience {plan.epochs} would go on"
+            if plan.patience and epoch + 1 < plan.epochs and (perfect or self.stale >= plan.patience):
+                more = "" if perfect else f"; --patience {plan.epochs} would go on"
                 note = f"stopped after epoch {epoch + 1}: no more gain{more}"
                 llm.monitor.report(Event(TASK, len(self.batches), total, note))
                 break
