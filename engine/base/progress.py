@@ -69,6 +69,11 @@ class Monitor:
         if self.cancel.cancelled:
             raise Cancelled
 
+    @property
+    def quiet(self) -> Monitor:
+        """For a part of the work that reports nothing of its own, and ends with the whole."""
+        return replace(self, report=_dropped)
+
     def within(self, start: int, total: int | None) -> Monitor:
         """For a part of the work that begins after ``start`` of ``total`` units: converts its events to those of the
         whole."""

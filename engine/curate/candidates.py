@@ -266,8 +266,7 @@ def gather(
     Sources are ranked by the reliability of the latest ``train sources``, or by the share of rows that `check` does not
     suspect before the first. Raises `UsageError` if the pool is empty."""
     rows, sources = active_sources(workspace)
-    quiet = Monitor(cancel=monitor.cancel)
-    pool = ActivePool(workspace, settings, quiet, teachers)
+    pool = ActivePool(workspace, settings, monitor.quiet, teachers)
     for note in [*left_out(workspace, settings, pool.view.task), *filter(None, [pool.unskilled])]:
         monitor.report(Event("evidence", note=note))
     found = check_pool(pool, SUSPICIOUS)
@@ -283,7 +282,7 @@ def gather(
     corrections = {row.row: (row.suggested, row.chance) for row in suggested}
     voted_out: tuple[str, ...] = ()
     with suppress(UsageError):  # no trials, or those of fewer queries than folds
-        voted_out = sources_voted_out(workspace, settings, quiet)
+        voted_out = sources_voted_out(workspace, settings, monitor.quiet)
     answered = ranked_by == RELIABILITY or not QUERIES_ANSWERED.isdisjoint(evidence.kinds)
     return PruningEvidence(
         rows, sources, reliability, ranked_by, voted_out, suspected, posterior, corrections, pool.taught, answered

@@ -22,7 +22,7 @@ import numpy as np
 from ..base.arrays import Float64s
 from ..base.errors import UsageError, counted
 from ..base.packages import VERSION
-from ..base.progress import SILENT, Event, Monitor
+from ..base.progress import SILENT, Event
 from ..checks.evidence import SURE
 from ..evaluate.figures import hint
 from ..evaluate.request_stages import LLM_METHODS, MethodContext
@@ -108,9 +108,7 @@ class Tuning:
             for half in filter(None, halves):
                 judges = {query.row for query in half}
                 teachers = [query for query in verified if query.row not in judges]
-                by_others = gather(
-                    llm.workspace, settings, Monitor(cancel=llm.monitor.cancel), plan.relabel, teachers=teachers
-                )
+                by_others = gather(llm.workspace, settings, llm.monitor.quiet, plan.relabel, teachers=teachers)
                 parts.append((half, by_others))
         cells = cells_of(_asked(llm, candidates, parts))
         grader = Grader.of(llm, task_of(llm.workspace))

@@ -318,7 +318,7 @@ def read_apart(
     reads: dict[int, Sequence[PartRead | CurateError]] = {}
     site.clear()  # of a driver that was killed
     try:
-        for shard, written in pool.map(shards, monitor=Monitor(cancel=monitor.cancel)):
+        for shard, written in pool.map(shards, monitor=monitor.quiet):
             _collect(written, staging)
             reads[shard.index] = written.reads
             monitor.report(

@@ -141,7 +141,7 @@ class SourceTraining:
             )
             done = SourceRun(record.run, llm.name, usage_of(results), metrics)
             record.summary = done.as_json()
-        measure_vote(workspace, llm.settings, Monitor(cancel=llm.monitor.cancel))  # while the compiled code is loaded
+        measure_vote(workspace, llm.settings, llm.monitor.quiet)  # while the compiled code is loaded
         return done
 
     def _trials(self, run: int, results: Sequence[Result], marks: Sequence[Mark]) -> Trials:
