@@ -15,6 +15,7 @@ WORK keeps the workspaces: a run that was stopped goes on where it was, and asks
 - ``ranker-parts``: the first of these pools, the default with one part at a time as in the paper, and PromptPG.
 - ``topick``: commonsenseqa of POOLS with eight shots, with the topics and core topics released with the paper. CMS
   holds ``topics.json``, ``core_topics.jsonl`` and the released ``train.jsonl``; questions are matched by their text.
+- ``topick-asked``: the same against baselines that ask the LLM to select; MDL takes as many tokens as all others.
 - ``rounds``, ``demonstrations``: three rounds of calibration over the documents of ``facts``, and over the
   demonstrations of the sample pool, all arms; of the latter also whether their scores tell wrong rows.
 - ``rounds-hotpotqa``: rounds over the ten documents of 60 questions of HotpotQA in POOLS.
@@ -77,6 +78,14 @@ PARTS_OF_DEFAULT: Mapping[str, tuple[object, ...]] = {
     "PromptPG": ("--method", "promptpg"),
 }
 """The default, and it with one part as in the paper."""
+RETRIEVED = (
+    "dense,topick",
+    "dense,topick,set-bsr",
+    "dense,topick,topick-alone,topick-no-knowledge,topick-union",
+)
+"""Without asking the LLM; the last are the ablations of table 3."""
+ASKED = ("dense,topick,rerank", "dense,topick,mdr", "dense,topick,cone", "dense,topick,mdl")
+"""Baselines of table 2 that ask the LLM to select, the dearest last."""
 COVERAGE = ("topic_coverage", "topic_redundancy")
 PRUNED = "dense, after check prune label"
 ARMS = ("full", "answers", "plain", "oracle", "sampling", "vote")
@@ -196,9 +205,10 @@ def plain(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def topick(pools: Path, cms: Path, queries: int, workspace: Workspace) -> Iterable[str]:
-    """Dense retrieval, Set-BSR, TopicK and its ablations (table 3) on ``queries`` test queries,
-    with the released core topics."""
+def topick(
+    pools: Path, cms: Path, queries: int, workspace: Workspace, against: Sequence[str] = RETRIEVED
+) -> Iterable[str]:
+    """TopicK with the released core topics ``against`` other methods, some at a time, on ``queries`` test queries."""
     data, files = pools / "commonsenseqa", workspace.folder.parent / "topick-files"
     core, topics = files / "core.jsonl", files / "topics.txt"
     if not workspace.folder.exists():
@@ -223,8 +233,7 @@ def topick(pools: Path, cms: Path, queries: int, workspace: Workspace) -> Iterab
         workspace.run("index", data / "train.jsonl", *splits)
     workspace.ask("train", "topics", "--topics", topics, "--core-topics", core, "--questions", 600, "-k", 8)
     shared = ("--split", "test", "--limit", queries, "-k", 8, "--seeds", 1)
-    ablations = "topick-alone,topick-no-knowledge,topick-union"
-    for methods in ("dense,topick", "dense,topick,set-bsr", f"dense,topick,{ablations}"):
+    for methods in against:
         found = workspace.ask("evaluate", "-m", methods, *shared)
         each = {name: values(workspace, found["run"], name) for name in ["zero", *methods.split(",")]}
         easy = each["zero"] > 0
@@ -369,7 +378,8 @@ PARTS: Mapping[str, Callable[[Workspace], Iterable[str]]] = {
     "tuned": tuned,
     "demonstrations": demonstrations,
 }
-TOPICK, STEPS = "topick", "rounds-steps"
+STEPS = "rounds-steps"
+ON_TOPICS = {"topick": RETRIEVED, "topick-asked": ASKED}
 ON_POOLS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "ranker-elsewhere": ranker_elsewhere,
     "ranker-fast": lambda pools, workspace: ranker_elsewhere(pools, workspace, "--rate", 0.01, "--patience", 5),
@@ -387,12 +397,13 @@ def main() -> None:
     parser.add_argument("--pools", type=Path)
     parser.add_argument("--cms", type=Path)
     parser.add_argument("--gsm8k", type=Path)
-    parser.add_argument("--queries", type=int, default=400, help="of topick")
-    parser.add_argument("--part", choices=[*PARTS, *ON_POOLS, TOPICK, STEPS], action="append")
+    parser.add_argument("--queries", type=int, default=400, help="of TopicK")
+    parser.add_argument("--part", choices=[*PARTS, *ON_POOLS, *ON_TOPICS, STEPS], action="append")
     asked = parser.parse_args()
     parts = PARTS | {name: partial(part, asked.pools) for name, part in ON_POOLS.items() if asked.pools}
     if asked.pools and asked.cms:
-        parts[TOPICK] = partial(topick, asked.pools, asked.cms, asked.queries)
+        for name, against in ON_TOPICS.items():
+            parts[name] = partial(topick, asked.pools, asked.cms, asked.queries, against=against)
     if asked.gsm8k:
         parts[STEPS] = partial(rounds_elsewhere, lambda: problems(asked.gsm8k, QUESTIONS), ("--over", "steps"))
     for name in asked.part or parts:
