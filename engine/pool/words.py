@@ -47,29 +47,22 @@ def runs_of(text: str) -> Iterator[list[str]]:
 
 def words_in(text: str) -> list[str]:
     """The words (``\\w+``) of a text in any script: with their combining marks, which are a part of many words."""
-    return _words(_has_marks(text)).findall(text)
-
-
-def _has_marks(text: str) -> bool:
-    return not text.isascii() and not _marks().isdisjoint(text)
+    return _words(text.isascii()).findall(text)
 
 
 @cache
-def _marks() -> frozenset[str]:
-    """The combining marks, none of which is ``\\w``."""
-    return frozenset(filter(lambda mark: unicodedata.category(mark).startswith("M"), map(chr, range(0x300, 0x20000))))
-
-
-@cache
-def _words(marks: bool, also: str = "") -> re.Pattern[str]:
-    """With so many marks in the class, reading takes three to six times as long."""
-    return re.compile(rf"\w[\w{''.join(sorted(_marks()))}]*{also}" if marks else rf"\w+{also}")
+def _words(ascii: bool, also: str = "") -> re.Pattern[str]:
+    marks = [] if ascii else [code for code in range(0x300, 0x20000) if unicodedata.category(chr(code)).startswith("M")]
+    firsts, lasts = ({*marks} - {code + step for code in marks} for step in (1, -1))
+    # as ranges: `re` compares marks above U+FFFF one after the other, 832 of them at the end of each word
+    ranges = (f"{chr(first)}-{chr(last)}" for first, last in zip(sorted(firsts), sorted(lasts), strict=True))
+    return re.compile(rf"\w[\w{''.join(ranges)}]*{also}")
 
 
 def tokens_of(text: str) -> list[str]:
     """The words and punctuation marks of a text in lower case."""
     text = text.lower().replace("_", " ")
-    return _words(_has_marks(text), _PUNCTUATION).findall(text)
+    return _words(text.isascii(), _PUNCTUATION).findall(text)
 
 
 def fold(text: str) -> str:
