@@ -20,7 +20,7 @@ from ..base.errors import counted
 from ..base.packages import VERSION, arrow
 from ..index import calls, exported
 from ..index.exported import JSON, METADATA, SETS, escaped
-from ..index.rows import NAMES, is_name_of, plain_name
+from ..index.rows import ELSEWHERE, is_name_of, plain_name
 from ..pool.display import display_line
 from ..pool.prompts import CUE
 from ..pool.records import Demonstration, Message, Split, Task
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Batches = Iterable[Sequence[Demonstration]]
 Writer = Callable[[Batches, Path, Task, Template], None]
 
-COLUMNS = ("id", "source", "input", "output", "options", "answers", "context", "history", METADATA)
+COLUMNS = exported.WRITTEN
 ALWAYS = COLUMNS[:4]
 """The columns that CSV has even if they are empty; of the others, those that some row fills."""
 KINDS = {"options": JSON, "answers": JSON, "history": JSON, METADATA: JSON}
@@ -80,10 +80,6 @@ def record(row: Demonstration, task: Task) -> dict[str, Any]:
     return fields | {name: value for name, value in row.metadata.items() if name not in apart}
 
 
-ELSEWHERE = frozenset(
-    {METADATA, "instruction", *(name for of in ("messages", "system", "history", "split") for name in NAMES[of])}
-)
-"""Names of columns that `index` would not read as further fields of a row that has its input and its output."""
 EMPTY: Mapping[str, Any] = {"options": [], "answers": [], "context": ""}
 
 

@@ -28,6 +28,8 @@ OUTPUT = "output"
 TEXT, JSON, SETS = "text", "json", "labels"
 METADATA = "metadata"
 """The column with all that came with a row, as one JSON object."""
+WRITTEN = ("id", "source", "input", "output", "options", "answers", "context", "history", METADATA)
+"""The columns that an export writes, the first four of every row."""
 SCHEMA = b"icl_curate"
 """Key of a Parquet schema: JSON with the `COLUMNS` of a manifest."""
 
@@ -68,7 +70,8 @@ def unpacked(extra: dict[str, Any]) -> dict[str, Any]:
         return extra
     if not isinstance(packed, dict):
         return extra
-    return {**{name: value for name, value in extra.items() if name != METADATA}, **packed}
+    own = {name: value for name, value in extra.items() if name != METADATA}
+    return own | {name: value for name, value in packed.items() if value is not None}  # pyarrow fills up with None
 
 
 _FORMULA = re.compile("'*[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")

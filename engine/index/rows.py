@@ -23,7 +23,7 @@ from ..base.errors import UsageError
 from ..pool.records import Message, Split, history_text
 from ..pool.sets import set_text
 from .calls import NO_CALL, SAID, BadCall, Calling, calls_in, tools_in, with_tools
-from .exported import JSON, METADATA, OUTPUT, SETS, unpacked
+from .exported import JSON, METADATA, OUTPUT, SETS, WRITTEN, unpacked
 from .fields import (
     NONE,
     BadRow,
@@ -61,6 +61,10 @@ SPLIT_NAMES: Mapping[str, Split] = {
     **dict.fromkeys(("validation", "valid", "val", "dev", "development"), "validation"),
     **dict.fromkeys(("test", "eval", "evaluation", "heldout", "held_out"), "test"),
 }
+ELSEWHERE = frozenset(
+    {METADATA, "instruction", *(name for of in ("messages", "system", "history", "split") for name in NAMES[of])}
+)
+"""Names of columns that are not read as further fields of a row that has its input and its output."""
 NO_COLUMN = "none"
 """What a field is mapped to that is not to be read, as `--map context=none`."""
 LONGEST = 1_000_000
@@ -373,14 +377,14 @@ class Mapper:
         part = optional(record, fields.get("split"))
         split = SPLIT_NAMES.get(part.lower())
         extra = {name: value for name, column in layout.extra.items() if (value := known(record[column])) is not None}
-        if self.kinds.get(METADATA) == JSON:
+        if part and split is None:
+            extra[fields["split"]] = part  # the user's own split name: kept as an extra column, not used as a split
+        if self.kinds.get(METADATA) == JSON or _is_packed(record, extra):
             extra = unpacked(extra)
         for column in self._telling:
             extra = without(extra, column)
         if image := next((column for column in extra if _is_image(column, extra[column])), ""):
             raise BadRow(f"an image that would not be read (column {image})")
-        if part and split is None:
-            extra[fields["split"]] = part  # the user's own split name: kept as an extra column, not used as a split
         common = _Common(optional(record, fields.get("source")) or None, split, extra)
         tools = self._tools(record, layout)
         if (messages := messages_in(record, fields)) is not None:
@@ -540,6 +544,19 @@ def _is_structure(value: object) -> bool:
         return "aliases" not in value and not set(value) <= ANSWER_KEYS
     objects = [part for part in value if isinstance(part, Mapping)] if isinstance(value, list) else []
     return any(not set(part) <= ANSWER_KEYS for part in objects)
+
+
+def _is_packed(record: Mapping[str, Any], extra: Mapping[str, Any]) -> bool:
+    """Whether the column `METADATA` holds what an export wrote apart from the other columns, and nothing else: rows in
+    a frame, or in a file without its manifest, do not say so."""
+    packed = extra.get(METADATA)
+    return (
+        isinstance(packed, Mapping)
+        and len(packed) > 0
+        and record.keys() >= {*WRITTEN[:4]}
+        and packed.keys() & extra.keys() <= {METADATA}
+        and all(name in WRITTEN or plain_name(str(name)) in ELSEWHERE for name in packed)
+    )
 
 
 def _is_image(column: str, value: object) -> bool:

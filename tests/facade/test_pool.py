@@ -115,6 +115,31 @@ def test_rows_come_back_as_they_left(small: Pool, tmp_path: Path) -> None:
     assert list(small.to_pandas()["id"]) == ["b", "c", "d"]
 
 
+OWN: list[dict[str, Any]] = [
+    {"metadata": {"k": 1}},
+    {"metadata": "a text"},
+    {"metadata": {"source": "web"}, "lang": "de"},
+    {"metadata": {}},
+    {"metadata": {"lang": "de"}, "lang": "en"},
+    {"split": "fold1", "metadata": {"split": "fold2"}},
+    {},
+]
+"""Fields of rows, whose names are also those of columns that an export has."""
+
+
+@pytest.mark.parametrize("own", OWN)
+def test_fields_of_any_name_come_back_from_memory(tmp_path: Path, own: dict[str, Any]) -> None:
+    full = {"id": "full", "input": "x", "output": "y", "source": "s", **own}
+    rows = [full, {"id": "no source", "input": "v", "output": "w", **own}, {"id": "b", "input": "z", "output": "y"}]
+    pool = Pool.index(rows, tmp_path / "w", encode=False, progress=False)
+    for n, left in enumerate([pool.rows(), pool.to_pandas(), pool.to_arrow()]):
+        again = Pool.index(left, tmp_path / f"again {n}", encode=False, progress=False)
+        assert again.rows() == pool.rows()
+        assert Pool.index(again.rows(), tmp_path / f"again {n}", encode=False, progress=False).rows() == pool.rows()
+    metadata = pool.demonstration("full").metadata
+    assert {*own} <= {*metadata} or metadata == {**{k: v for k, v in own.items() if k != "metadata"}, **own["metadata"]}
+
+
 def test_what_holds_no_rows_is_refused(tmp_path: Path) -> None:
     for data in ({"input": ["a"]}, 7, [1, 2]):
         with pytest.raises(UsageError, match=r"rows|of type"):
