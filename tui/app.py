@@ -159,6 +159,8 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         """What was found last, latest first; see `finder`."""
         self.edited: dict[tuple[str, ...], list[str]] = {}
         """Commands as they were when their dialog was left, by those that it proposed."""
+        self.asking: tuple[str, ...] = ()
+        """The options by which a command asks the LLM of the latest work, as the last tab was read."""
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._live_jobs: tuple[LiveJob, ...] = ()
         self._watched: LiveJobs | None = None

@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal
 
 from rich.text import Text
@@ -58,22 +59,36 @@ class WalkStep:
 class FoundWalk:
     """What is known of the walk at one moment. ``effect`` of the pruning that waits, with why there is none in
     ``trouble``, and the ``pool`` for which it is; ``job``: the live one, else the last one that was watched; ``last``:
-    the latest finished run."""
+    the latest finished run; ``asking``: the options by which a step asks the LLM of the ``settings``."""
 
     settings: Settings
     state: Progress | None = None
     effect: Change | None = None
     trouble: str = ""
+    asking: Sequence[str] = ()
     job: Job | None = None
     live: JobProgress = field(default_factory=JobProgress)
     last: CurationReport | None = None
     pool: tuple[object, ...] = ()
 
 
-def read_walk(workspace: Workspace, settings: Settings, before: FoundWalk | None, watched: int | None) -> FoundWalk:
+def read_walk(
+    workspace: Workspace,
+    settings: Settings,
+    before: FoundWalk | None,
+    watched: int | None,
+    asking: Sequence[str] = (),
+) -> FoundWalk:
     """The current state; ``before`` is continued, ``watched`` is the number of the job that was started here. For
-    threads; the workspace is opened only if something has changed, or a pruning waits, which others may have made."""
+    threads; the workspace is opened only if something has changed, or a pruning waits, which others may have made.
+    ``asking``: the options of `road.asking`. The LLM that they name is asked, unless the unfinished run asks that of
+    the ``settings``, or its server has to be filled in."""
     state = kept(workspace)
+    options = zip(asking[::2], asking[1::2], strict=True)
+    named = {name: value for name, value in options if name in ("--llm", "--base-url")}
+    if (state and state.key.get("llm") == settings.llm) or named.get("--base-url") == "URL":
+        named = {}
+    settings = replace(settings, llm=named.get("--llm", settings.llm))
     every = jobs(workspace)
     job = doing(every, "curate") or next((job for job in every if job.number == watched), None)
     live = JobProgress()
@@ -81,7 +96,7 @@ def read_walk(workspace: Workspace, settings: Settings, before: FoundWalk | None
         same = before is not None and before.job is not None and before.job.number == job.number
         live = (before.live if before is not None and same else live).read_on(job)
     pool = workspace_fingerprint(workspace) if state is not None and state.held else ()
-    now = FoundWalk(settings, state, job=job, live=live, pool=pool)
+    now = FoundWalk(settings, state, asking=(*chain(*named.items()),), job=job, live=live, pool=pool)
     if before is not None and (before.state, before.pool) == (state, pool):
         return replace(now, effect=before.effect, trouble=before.trouble, last=before.last)
     if state is not None and state.held:
@@ -177,9 +192,10 @@ class WalkModel:
 
     def words(self) -> list[str]:
         """The command of the next step. Raises `UsageError` for a budget or a grading that is none."""
+        asking = self.found.asking if self.found else ()
         begun = as_begun(self.state, self.found.settings) if self.state and self.found else ()
         return [
-            "curate", *limit_of(self.budget), *grading_of(self.grading), *begun, "--next", "--hold", "--yes",
+            "curate", *limit_of(self.budget), *grading_of(self.grading), *asking, *begun, "--next", "--hold", "--yes",
             *(["--restart"] if self.anew else []),
         ]  # fmt: skip
 

@@ -84,7 +84,8 @@ def status(workspace: Workspace, method: str = "", base_url: str = "") -> Status
     told = {field.name: getattr(seen, field.name) for field in fields(seen)}
     weighed = next((runs.followed(workspace, run) for run in runs.finished(workspace, SOURCES)), None)
     steps = (_problems(seen), _sources(seen, weighed), _evaluate(seen), _export(seen))
-    told["next_step"] = _interrupted(workspace, seen) or seen.next_step + _asking(workspace, seen.next_step, base_url)
+    asked = asking(workspace, base_url) if seen.next_step.startswith(ASKING) else []
+    told["next_step"] = _interrupted(workspace, seen) or " ".join([seen.next_step, *map(quote, asked)])
     return Status(**told, measured=_measured(workspace, method, seen), road=steps)
 
 
@@ -100,17 +101,18 @@ def _interrupted(workspace: Workspace, seen: Overview) -> str:
 ASKING = ("icl-curate evaluate", "icl-curate tune", "icl-curate curate --max-calls")
 
 
-def _asking(workspace: Workspace, step: str, base_url: str) -> str:
-    """The options by which a step asks the LLM of the latest work, at its server, and grades as that did."""
-    llm, server, by = asked_last(workspace) if step.startswith(ASKING) else ("", "", "")
+def asking(workspace: Workspace, base_url: str) -> list[str]:
+    """The options by which a command asks the LLM of the latest work, at its server, and grades as that did; none if it
+    asked no LLM. ``base_url``: as in `status`."""
+    llm, server, by = asked_last(workspace)
     if not llm:
-        return ""
+        return []
     graded: list[str] = []
     with suppress(ValueError, RecursionError):  # of none, or of a stranger's workspace
         graded = from_json(GradedBy, json.loads(by)).options
     if not all(word.isprintable() and not is_code(word) for word in graded):  # only the user names code
         graded = []
-    return " ".join(["", *map(quote, ["--llm", llm, *server_option(workspace, llm, server, base_url), *graded])])
+    return ["--llm", llm, *server_option(workspace, llm, server, base_url), *graded]
 
 
 def server_option(workspace: Workspace, llm: str, server: str, base_url: str) -> list[str]:

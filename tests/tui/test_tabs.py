@@ -26,6 +26,7 @@ from factories.reviewing import (
     text_of,
     until,
 )
+from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.checks import browse as demos_found
 from icl_curate.engine.checks.ledger import ledger
 from icl_curate.engine.pool.display import display_line
@@ -42,7 +43,9 @@ from icl_curate.render import suggested
 from icl_curate.render.pool import NOTHING_LEFT
 from icl_curate.tui import tab as tab_module
 from icl_curate.tui.app import ReviewApp
+from icl_curate.tui.dialogs import start
 from icl_curate.tui.dialogs.dialog import Confirm
+from icl_curate.tui.dialogs.walk import CurateWalk
 from icl_curate.tui.model import READING
 from icl_curate.tui.tabs.overview.rows import ago
 from icl_curate.tui.widgets.plots import Curve
@@ -69,6 +72,45 @@ def test_overview_tells_the_state_and_the_next_step(taught: Path) -> None:
         assert app.clipboard == state.next_step
 
     session(taught, script, (120, 50))
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_what_is_begun_by_a_key_asks_the_llm_of_the_latest_work(
+    taught: Path, monkeypatch: pytest.MonkeyPatch, limited: bool
+) -> None:
+    """The setting is another one: its price, and its answers, would be those of a stand-in."""
+
+    async def price(*_: object) -> Any:
+        raise UsageError("nothing is priced here")
+
+    monkeypatch.setattr(start, "dry_run_command", price)
+    (taught / "config.toml").write_text('llm = "offline"\n')
+    with Workspace.open(taught).write() as con:
+        con.execute("UPDATE runs SET llm = 'openai:my model'")
+    named, asked = (" --llm 'openai:my model'", "openai:my model") if not limited else ("", "offline")
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        for tab, key, command in [
+            ("sources", "w", "train sources"),
+            ("sources", "t", "tune --propose"),
+            ("topics", "n", "train topics"),
+            ("calibrate", "b", "calibrate --split validation"),
+            ("jobs", "n", "train sources"),
+        ]:
+            await go(app, pilot, tab)
+            await pilot.press(key)
+            assert isinstance(app.screen, start.Start), f"{tab} {key}: {notified(app)}"
+            assert app.screen.field.value == command + named
+            await pilot.press("escape")
+            await settled(pilot)
+        await pilot.press("escape")
+        await go(app, pilot, "overview")
+        await pilot.press("c")
+        await settled(pilot)
+        assert isinstance(app.screen, CurateWalk) and f"{asked}, " in text_of(app)
+        assert app.screen.model.words()[3:-3] == (["--llm", asked] if named else [])
+
+    session(taught, script, limited=limited)
 
 
 def test_after_an_export_the_next_step_leads_to_what_is_open_and_then_there_is_none(taught: Path) -> None:

@@ -169,7 +169,7 @@ class Jobs(Dialog[None], BackgroundWork):
 
     def action_edit(self) -> None:
         if seen := self.model.current:
-            propose(self, [shlex.join(seen.job.line.words)])
+            propose(self, [shlex.join(seen.job.line.words)], as_is=True)
 
     def action_cancel(self) -> None:
         if seen := self._stoppable():

@@ -319,14 +319,23 @@ class Start(CostFirst):
         self.refresh_bindings()
 
 
-def propose(node: BackgroundWork, commands: Sequence[str], at: int = 0) -> None:
-    """Let the user start one of these commands as a job; the list of jobs then shows it."""
+def propose(node: BackgroundWork, commands: Sequence[str], at: int = 0, as_is: bool = False) -> None:
+    """Let the user start one of these commands as a job; the list of jobs then shows it. Unless they are to be
+    ``as_is``, those that name no LLM ask that of the latest work, as `status` suggests; a limited session may not."""
+    if not as_is and not node.review.limited:
+        asking = shlex.join(node.review.asking)
+        commands = [f"{each} {asking}" if asking and _asks_any(each) else each for each in commands]
     try:
         node.review.permit(words_of(commands[at]))
     except UsageError as error:
         node.failed("start", error)
     else:
         node.ask(Start(commands, at), partial(begin, node))
+
+
+def _asks_any(command: str) -> bool:
+    """Whether it asks an LLM, and does not say which."""
+    return JobCommand.typed(command).kind not in ("", "index", "export") and "--llm" not in command
 
 
 def begin(node: BackgroundWork, line: JobCommand) -> None:

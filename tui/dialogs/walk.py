@@ -138,7 +138,8 @@ class CurateWalk(CostFirst):
         if not self._looking and not self.model.deciding:
             self._looking = True
             review, before, watched = self.review, self.model.found, self.model.watched
-            read = lambda: read_walk(review.opened(), review.settings(), before, watched)  # noqa: E731
+            asking = () if review.limited else review.asking
+            read = lambda: read_walk(review.opened(), review.settings(), before, watched, asking)  # noqa: E731
             self.in_thread("look", read, self._looked)
 
     def _looked(self, found: FoundWalk) -> None:
@@ -270,7 +271,7 @@ class CurateWalk(CostFirst):
         review, found = self.review, self.model.found
 
         def work() -> CurationReport:
-            now = read_walk(review.opened(), review.settings(), found, None)
+            now = read_walk(review.opened(), review.settings(), found, None)  # its LLM is that of the run
             if accept and found is not None and now.effect != found.effect:
                 raise UsageError("the pool has changed meanwhile, and what this would do", "read it again, then accept")
             return answer(review.opened(), review.settings(), accept)
