@@ -101,14 +101,14 @@ def _probe_now(
 
 
 def adopt_stored(workspace: Workspace, backend: Backend) -> Capabilities | None:
-    """The result of an earlier probe, which the backend then uses; None if there was none. Nothing is sent."""
-    if backend in _probed:
-        return _probed[backend]
-    stored = _stored(workspace, backend)
-    if stored is not None:
-        if isinstance(backend, Charges):
-            backend.adopt(stored)
-        _probed[backend] = stored
+    """The result of an earlier probe, which the backend then uses; None if there was none. Nothing is sent. It
+    is read anew each time: a screen stays open, and another process may probe a server that has changed."""
+    stored, known = _stored(workspace, backend), _probed.get(backend)
+    if stored is None or stored == known:
+        return known
+    if isinstance(backend, Charges):
+        backend.adopt(stored)
+    _probed[backend] = stored
     return stored
 
 

@@ -397,6 +397,22 @@ def test_probes_are_stored_reused_and_required(workspace: Workspace, opened: lis
         assert answer.logprobs  # the answer of the time before is forgotten
 
 
+def test_what_another_process_found_of_a_changed_server_is_used_where_it_is_open(
+    workspace: Workspace, opened: list[Any]
+) -> None:
+    with Server(logprobs=False) as server:
+        on_screen, settings = open_server(server, opened)
+        other, _ = open_server(server, opened)
+        assert not probing.probe(workspace, on_screen).logprobs
+        server.logprobs, server.chat = True, False
+        found = probing.probe(workspace, other, fresh=True)
+        asked = len(server.calls)
+        assert probing.probe(workspace, on_screen) == found and found.logprobs and len(server.calls) == asked
+        (answer,) = runner.ask(workspace, on_screen, [request(1)], settings)
+        assert isinstance(answer, Answer) and answer.logprobs
+        assert server.calls[-1].path.endswith("/completions") and "/chat/" not in server.calls[-1].path
+
+
 def test_check_times_one_warm_answer_and_says_what_it_waits_for(
     workspace: Workspace, opened: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
