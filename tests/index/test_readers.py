@@ -89,7 +89,9 @@ def test_two_stray_quotes_join_no_rows(tmp_path: Path) -> None:
     assert [record for _, record in read(tmp_path / "h.csv")] == rows
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"]
+)
 @pytest.mark.parametrize("suffix", ["jsonl", "json", "csv"])
 def test_encodings_are_told_by_how_a_file_begins(tmp_path: Path, encoding: str, suffix: str) -> None:
     rows = [{"input": "größer 日本", "output": "ja"}, {"input": "zwei\nZeilen", "output": "nein"}]

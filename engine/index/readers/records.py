@@ -143,10 +143,16 @@ def encoding_of(head: bytes) -> str:
         return "utf-32"
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
-    for encoding, zeros, texts in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
-        if zeros == b"\0\0" and 0 not in texts:  # without a mark: two ASCII characters (RFC 4627, section 3)
-            return encoding
-    return "utf-8"
+    return _WITHOUT_MARK.get(tuple(map(bool, head[:4])), "utf-8")
+
+
+_WITHOUT_MARK: Mapping[tuple[bool, ...], str] = {
+    (True, False, True, False): "utf-16-le",
+    (False, True, False, True): "utf-16-be",
+    (True, False, False, False): "utf-32-le",
+    (False, False, False, True): "utf-32-be",
+}
+"""By which of a file's first four bytes are not zero, where it begins with ASCII characters (RFC 4627, section 3)."""
 
 
 def text_lines(stream: Any, longest: int = 0) -> tuple[str, Iterator[bytes | str | BadRecord]]:
