@@ -133,7 +133,7 @@ def calibrate(
 
     if not split:
         raise UsageError(
-            "name the queries to calibrate", 'icl-curate calibrate --split validation, or calibrate query "a question"'
+            "name the queries to calibrate", 'icl-curate calibrate --split validation or calibrate query "a question"'
         )
     settings = how.settings(workspace, llm, grading)
     plan = how.plan(split=split_of(split), by=by, attention=attention)
@@ -159,7 +159,7 @@ def calibrate_query(
     from ..engine.pool.fields import OPTION, require
 
     if not query:
-        raise UsageError("name the query to calibrate", 'icl-curate calibrate query "a question", or --split NAME')
+        raise UsageError("name the query to calibrate", 'icl-curate calibrate query "a question" or --split NAME')
     settings, store = how.settings(workspace, llm, grading), open_workspace(workspace)
     asked, plan = query_named(store, text_of(query), options or (), context, fields_of(further or ())), how.plan()
     if asked.row is None:  # else its fields are those of its row

@@ -146,7 +146,7 @@ def _decide(
             f"{action} sources or demonstrations, one after the other", f"icl-curate {action} --source NAME"
         )
     if not (sources or demos):
-        raise UsageError(f"name what to {action}", f"icl-curate {action} --source NAME, or --demo ID")
+        raise UsageError(f"name what to {action}", f"icl-curate {action} --source NAME or --demo ID")
     scope: Scope = "source" if sources else "demonstration"
     change = decide(open_workspace(workspace), action, scope, sources or demos or (), reason, dry_run=dry_run)
     tell_change(change, as_json)

@@ -77,4 +77,4 @@ def template_check(
     checked = check_template(open_workspace(workspace), settings, asked, demo or (), expect)
     tell(checked, as_json)
     if checked.differs:
-        fail(f"the prompt is not what was expected: {checked.differs}", f"correct {file}, or {expect}", 1)
+        fail(f"the prompt is not what was expected: {checked.differs}", f"correct {file} or {expect}", 1)

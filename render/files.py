@@ -18,7 +18,7 @@ def show_files(files: Sequence[FileHere]) -> None:
         show_text(NONE)
         return
     rows = [[here.path, amount(here, here.look), mapped(here) or read_as(here), first_row(here)] for here in files]
-    note = "one in full: icl-curate index FILE --peek, with --map FIELD=COLUMN for another column"
+    note = "one in full, with --map FIELD=COLUMN for another column: icl-curate index FILE --peek"
     show_table(
         [Head("files here", cut="middle"), Head("rows", 1), Head("read as"), Head("first row", 2)], rows, note=note
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -295,6 +296,23 @@ def _names(path: Path) -> set[str]:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             bound |= {alias.asname or alias.name for alias in node.names}
     return bound | beside
+
+
+def test_no_comma_follows_a_command_that_is_copied() -> None:
+    """A shell would take it for a part of the command's last word, such as the name of a file."""
+    command = re.compile(r"icl-curate [a-z-]+(?: [^ ;:,']+)*(?<![)]),(?= [a-z]|$)")
+    found = []
+    for part in ("engine", "commands", "render", "facade", "serving", "integrations"):
+        for file in (ROOT / part).rglob("*.py"):
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+            for node in ast.walk(tree):
+                parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+                texts |= {id(each) for each in parts} if len(parts) > 1 else set()
+                told = "".join(str(each.value) if isinstance(each, ast.Constant) else "X" for each in parts)
+                if id(node) not in texts and (comma := command.search(told)):
+                    found.append(f"{file.name}: {comma[0]}")
+    assert not [each for each in found if "icl-curate is " not in each and "command as you" not in each]
 
 
 def test_benchmarks_ask_for_what_is_there() -> None:

@@ -277,7 +277,7 @@ def check_target(plan: ExportPlan) -> None:
     if plan.format != "hf" and plan.out.suffix.lower() in COMPRESSED:
         plain = plan.out.with_suffix("")
         what = f"{plan.out} is named as compressed, which no export is"
-        raise UsageError(what, f"export to {plain}, then compress it")
+        raise UsageError(what, f"export to {plain} and then compress it")
     if not plan.dry_run:
         with suppress(OSError):  # an unwritable target is reported when it is written
             _clear(plan)

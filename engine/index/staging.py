@@ -229,7 +229,7 @@ def _refuse_too_many(skipped: Sequence[Skipped]) -> None:
         first = skipped[0]
         raise UsageError(
             f"more than {MOST_SKIPPED:,} rows cannot be used, the first in {first.file}:{first.line}: {first.reason}",
-            "see how the files are read: icl-curate index --peek FILE, and correct them or give --map",
+            "correct the files or give --map; see how they are read: icl-curate index --peek FILE",
         )
 
 

@@ -136,7 +136,7 @@ def _numbered(parent: Path, draft: Path, after: int = 0) -> Path:
         folder = parent / str(latest + 1)
         if not is_number(folder.name):
             what = f"somebody gave the number {latest} to a job or a run of this workspace, and none comes after it"
-            raise UsageError(what, "icl-curate export POOL.jsonl, and index that into a new workspace")
+            raise UsageError(what, "into a new workspace, index what this writes: icl-curate export POOL.jsonl")
         try:
             return draft.rename(folder)
         except OSError:

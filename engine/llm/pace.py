@@ -50,7 +50,7 @@ def key_fix(llm: str) -> str:
     if os.environ.get(key):
         return f"{key} is set, and refused: export one that this server knows"
     fix = f"export {key}=…"
-    return fix if vendor in VENDORS and vendor != "openai" else f"{fix}, or use your own server with --base-url URL"
+    return fix if vendor in VENDORS and vendor != "openai" else f"{fix} or use your own server with --base-url URL"
 
 
 Job = tuple[bytes, Request]

@@ -65,7 +65,7 @@ def probe(
     if isinstance(backend, Charges) and budget.max_calls is not None and budget.calls_left < PROBE_CALLS:
         raise BudgetError(
             f"{backend.spec} must be probed first, which takes about {PROBE_CALLS} calls ({budget.describe()})",
-            f"{probe_command(backend.spec)}, once, or give a higher --max-calls",
+            f"give a higher --max-calls, or once {probe_command(backend.spec)}",
         )
     with cache.bills_known(workspace, budget):
         text = _probe_now(backend, budget, monitor, waited)

@@ -70,7 +70,7 @@ class PoolIndexes:
         """The active rows, or those chosen, (n,), ascending."""
         rows = active_rows(self.workspace) if self._chosen is None else self._chosen
         if not rows.size:
-            back = "icl-curate undo, or icl-curate restore --source NAME"
+            back = "icl-curate undo; or icl-curate restore --source NAME"
             fix = back if pruned_rows(self.workspace).size else "icl-curate index POOL.jsonl"
             raise UsageError("the active pool is empty", fix)
         return rows

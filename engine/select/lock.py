@@ -164,10 +164,10 @@ def _way_back(workspace: Workspace, locked: Lock) -> str:
     with suppress(UsageError):  # it was not saved, or deleted
         there, digest = restored_digest(workspace, locked.version)
         if digest == locked.digest:
-            return f"icl-curate version restore {quote(locked.version)}, or {locked.command}"
+            return f"icl-curate version restore {quote(locked.version)}; or {locked.command}"
         if there < locked.rows:
             gone = f"{locked.rows - there:,} of the locked rows changed in their files or are gone"
-            return f"{gone}: icl-curate evaluate, then {locked.command}"
+            return f"{gone}: icl-curate evaluate; then {locked.command}"
     return locked.command
 
 

@@ -465,7 +465,7 @@ def _template_text(name: str, origin: str, workspace: Path | None) -> str:
     if workspace is not None and origin == own and workspace.resolve() not in path.resolve().parents:
         raise UsageError(
             f"{origin}: template names {name!r}, outside the workspace, which only you may",
-            f"--template {name}, or set it in {user_config()}",
+            f"--template {name} or set it in {user_config()}",
         )
     fix = f"name a file, or one of: {', '.join(names())}"
     shown = display_line(str(path))

@@ -232,7 +232,7 @@ def _find(con: duckdb.DuckDBPyConnection, name: str) -> tuple[int, Version]:
         if version.name == name:
             return number, version
     known = ", ".join(version.name for _, version in found[:10])
-    fix = f"use one of: {known}" if known else "icl-curate version save NAME, which makes the first one"
+    fix = f"use one of: {known}" if known else "make the first one: icl-curate version save NAME"
     raise UsageError(f"no version '{name}'", fix)
 
 

@@ -236,7 +236,7 @@ def learn_from_trials(
     asked = [query for query in queries if query.row in by_row]
     learning = [query for query in asked if query.row not in judging]
     if not learning:
-        raise UsageError("no query to learn from was tried", "icl-curate train sources, on the same queries")
+        raise UsageError("no query to learn from was tried", "on the same queries: icl-curate train sources")
     seen, rewards = _with_rewards(features, learning, by_row)
     judges = [query for query in asked if query.row in judging]
     judged = _with_rewards(features, judges, by_row)

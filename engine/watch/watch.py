@@ -386,7 +386,7 @@ def alarms(
         what = f"about {drift.changed:.0%} of the queries are not like those of {whose} (p {drift.p:.3f})"
         raised.append(
             Alarm("drift", drift.changed, limits.drift, what,
-                  "label some of these queries, then icl-curate index --validation NEW.jsonl, and evaluate again")
+                  "label some of these queries, then evaluate again after icl-curate index --validation NEW.jsonl")
         )  # fmt: skip
     if uncovered.p <= CHANCE and uncovered.share >= limits.uncovered:
         usual = f"{uncovered.usual:.1%} would be usual"
@@ -417,4 +417,4 @@ def _accuracy_alarm(
         return []
     how = "measured" if measured else "expected"
     what = f"{shown.metric} {figure(shown.accuracy, (shown.low, shown.high))} {how}, least {least:.3f}"
-    return [Alarm("accuracy", shown.accuracy, least, what, "icl-curate curate --max-calls N, or serve another method")]
+    return [Alarm("accuracy", shown.accuracy, least, what, "serve another method or icl-curate curate --max-calls N")]

@@ -447,7 +447,7 @@ def test_a_device_is_never_replaced(store: Workspace, tmp_path: Path) -> None:
 def test_no_file_is_named_as_compressed_that_is_not(store: Workspace, tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="named as compressed") as told:
         export(store, ExportPlan(out=tmp_path / name, format="csv"))
-    assert told.value.fix == f"export to {tmp_path / 'out.csv'}, then compress it"
+    assert told.value.fix == f"export to {tmp_path / 'out.csv'} and then compress it"
     assert not (tmp_path / name).exists()
 
 

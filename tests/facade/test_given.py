@@ -29,7 +29,7 @@ WRONG: list[tuple[Call, str, str]] = [
     (lambda pool: pool.calibrate(limit=0), "limit is 0", "give 1 or more"),
     (lambda pool: pool.keep([]), "name what to keep", "pool.keep([ID])"),
     (lambda pool: pool.relabel({}), "nothing to correct", "icl-curate relabel"),
-    (lambda pool: pool.delete_version("none"), "no version 'none'", "which makes the first one"),
+    (lambda pool: pool.delete_version("none"), "no version 'none'", "make the first one"),
     (lambda pool: pool.history(-1), "limit is -1", "give 1 or more"),
     (lambda pool: pool.demonstration(5), "name is 5", "a text"),
     (lambda pool: pool.demos(prunned=True), "'prunned'; did you mean 'pruned'", "demos takes"),

@@ -73,10 +73,10 @@ def test_a_version_is_no_way_back_where_its_rows_changed_or_it_is_another(world:
             check_lock(world, locked)
         return refused.value.fix or ""
 
-    assert fix() == f"icl-curate version restore judged, or {locked.command}"
+    assert fix() == f"icl-curate version restore judged; or {locked.command}"
     with world.write() as con:  # as index does with what is no longer in its file
         con.execute("UPDATE demonstrations SET retired_at = now() WHERE id IN ('p-2', 'p-4')")
-    gone = "2 of the locked rows changed in their files or are gone: icl-curate evaluate, then "
+    gone = "2 of the locked rows changed in their files or are gone: icl-curate evaluate; then "
     assert fix() == gone + locked.command
     save_version(world, "judged", force=True)
     with world.write() as con:
@@ -206,7 +206,7 @@ def test_a_suggestion_from_a_lock_is_what_a_shell_reads_as_one_command(world: Wo
     decide(world, "prune", "source", ["bad"])
     with pytest.raises(UsageError) as caught:
         check_lock(world, locked)
-    assert caught.value.fix is not None and f"version restore '{name}', or" in caught.value.fix
+    assert caught.value.fix is not None and f"version restore '{name}'; or" in caught.value.fix
 
 
 def test_a_locked_service_stays_with_its_pool(world: Workspace) -> None:

@@ -282,7 +282,7 @@ def _refuse_test(split: Split) -> None:
     if split == "test":
         raise UsageError(
             "test queries are for evaluation: an LLM fine-tuned on them cannot be judged by them",
-            "icl-curate calibrate --split validation, then export --format calibration --split validation",
+            "icl-curate calibrate --split validation and then export --format calibration --split validation",
         )
 
 

@@ -91,7 +91,7 @@ class FineTuning:
         if not parse(settings.llm).loads_model:
             raise UsageError(
                 f"the weights of {settings.llm} are not on this machine, so they cannot be trained here",
-                "icl-curate export SET.jsonl --format calibration, and fine-tune with your provider; or --llm hf:PATH",
+                "--llm hf:PATH, or fine-tune with your provider on icl-curate export SET.jsonl --format calibration",
             )
         peft_package()
         name, _ = model_of(parse(settings.llm))
