@@ -257,16 +257,16 @@ class Mapper:
 
     def fitting(self, records: Sequence[Mapping[str, Any]]) -> Fitting:
         """What further columns could be, if no column of the records is the input, or none the output. A passage is
-        what is left to be the input if nothing else is."""
+        what is left to be the input if nothing else is, or the source, as translations call it."""
         layouts = [self._layout(tuple(self._with_paths(record))) for record in records]
         fields = {field for layout in layouts for field in (*layout.fields, *(["input"] if layout.instruction else []))}
         needed = {"input": {"input", "messages"}, "output": {"output", "answers", "messages"}}
         lacking = tuple(name for name, any_of in needed.items() if layouts and not any_of & fields)
         fits = Fitting()
-        for spare in (False, True) if lacking else ():
+        for spare in ((), ("context", "source")) if lacking else ():
             some = []
             for record, layout in zip(records, layouts, strict=True):
-                free = {*layout.rest, layout.fields.get("context") if spare else None}
+                free = {*layout.rest, *(layout.fields.get(field) for field in spare)}
                 some.append({column: record.get(column) for column in layout.columns if column in free})
             fits = fitting(some, lacking)
             if "input" not in lacking or (fits.texts and (fits.outputs or "output" not in lacking)):

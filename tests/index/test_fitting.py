@@ -38,6 +38,7 @@ MAPPED = [
     (several(report="a long text {}", headline="short text {}"), "input=report", "output=headline"),
     (several(document="a long text {}", headline="short text {}"), "input=document", "output=headline"),
     (several(document="a long text {}", summary="short text {}"), "input=document", ""),
+    (several(source="good day number {}", target="guten Tag Nummer {}"), "input=source", ""),
     (several(document="a long text {}", claim="it is {}", verdict=["yes", "no"]), "input=claim", "output=verdict"),
     (several(prompt="write {} lines", program="def f{}(): pass"), "", "output=program"),
     (several(review="it was {}", score=[1.0, 2.0, 3.0]), "input=review", "output=score"),
