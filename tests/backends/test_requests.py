@@ -429,7 +429,10 @@ def test_what_is_set_is_part_of_who_answers_and_nothing_else_is() -> None:
 
     plain = {"backend": "openai", "model": "m", "base_url": "http://localhost:1/v1", "endpoint": "auto"}
     assert identity() == plain
-    assert identity(headers='{"X-Key":"a"}') == identity(headers='{"x-key":"b"}') == plain | {"headers": "x-key"}
+    assert identity(headers='{"X-Key":"${A}"}') == identity(headers='{"x-key":"${B}"}') == plain | {"headers": "x-key"}
+    told = [("X-Beta", "one"), ("x-beta", "one"), ("X-Beta", "two")]
+    beta, same, other = (identity(headers=json.dumps(dict([pair]))) for pair in told)
+    assert beta == same != other and "one" not in str(beta), "who answers may depend on it"
     others = [
         identity(reasoning_effort="low"),
         identity(system_role="user"),

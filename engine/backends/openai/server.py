@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -81,11 +82,14 @@ class OpenAIServer:
             "base_url": str(self.address),
             "endpoint": settings.endpoint,
         }
+        headers = {name.lower(): value for name, value in read_table(settings.headers).items()}
+        said = {name: value for name, value in headers.items() if not VARIABLE.search(value)}  # no secrets
         more = {
             "system_role": settings.system_role.removeprefix("system"),
             "reasoning_effort": settings.reasoning_effort,
             "extra_body": settings.extra_body,
-            "headers": ", ".join(sorted(name.lower() for name in read_table(settings.headers))),
+            "headers": ", ".join(sorted(headers)),
+            "header_values": _digest(json.dumps(said, sort_keys=True)) if said else "",
             "query_params": _digest(settings.query_params),  # a value may be a key
         }
         return told | {name: value for name, value in more.items() if value}
