@@ -59,7 +59,7 @@ _LEAD = re.compile(
 )
 _ANSWER = re.compile(
     rf"(?:(?:\b(?:answer|option|choice|label)\b|{CUES}|\betiqueta\b|标签|標籤|ラベル|选项|選項)[ \xa0\u202f*_]*"
-    rf"(?:is\b\s?:?|[:：]|{IS})|[选選](?:[择擇项項])?(?=\s?[(（]?[A-Z](?![A-Za-z])))[ *_]*(.*)",
+    rf"(?:is\b\s?:?|[:：៖]|{IS})|[选選](?:[择擇项項])?(?=\s?[(（]?[A-Z](?![A-Za-z])))[ *_]*(.*)",
     re.IGNORECASE,
 )
 _LINE = re.compile(r"\S(?:.*\S)?")
@@ -77,6 +77,10 @@ _DENIED = re.compile(
     re.IGNORECASE,
 )
 """What stands before an emphasis that is denied: "not **billing**"."""
+_POLITE = re.compile(r"(?:的|です|입니다|이에요|ครับ|ค่ะ|คะ)$")
+"""What a reply of one word ends in, in languages that write it without a blank: 是的, 良です, 예입니다."""
+_NAMED_BEFORE = re.compile(r"(?<=[^\W\d])\s?[:：៖](?=\S)")
+"""The colon behind what an option is, where no blank follows: 情感：正."""
 _NO_BLANKS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _KATAKANA, _HANGUL = "[\u30a0-\u30ff]", "[\uac00-\ud7af]"
 _PARTICLE = "(?:입니다|이다|이에요|예요|은|는|이|가|을|를|으로|로|에)?"
@@ -143,6 +147,8 @@ def _parts(text: str, lines: Sequence[tuple[int, int]]) -> Iterator[tuple[str, t
     if text[: lines[0][1]].endswith((":", "：")):
         yield "after a colon", (lines[min(1, len(lines) - 1)][0], lines[-1][1])
     yield "last line", lines[-1]
+    if colon := _NAMED_BEFORE.search(text, *lines[-1]):
+        yield "after a colon", (colon.end(), lines[-1][1])
     yield "first line", lines[0]
 
 
@@ -170,7 +176,7 @@ class _Known:
         if (place := self.exact.get(text)) is not None:
             return place
         said = _LEAD.sub("", text)
-        for form in dict.fromkeys((text, bare(text), said, bare(said))):
+        for form in dict.fromkeys((text, bare(text), said, bare(said), _POLITE.sub("", bare(said)))):
             if (place := self.exact.get(form)) is not None or (place := self.folded.get(self.fold(form))) is not None:
                 return place
         return None

@@ -58,7 +58,7 @@ _RAISED = re.compile("[⁰¹²³⁴-⁹⁻]+")
 _FRACTION = re.compile("(?<=\\d)(?=[¼-¾⅐-⅞])")
 _TYPED = str.maketrans({"’": "'", "‘": "'", "–": "-", "−": "-", "—": " - ", "⁄": "/"})
 """What typesetting writes, as it is typed; an em dash is no sign."""
-OPENING, CLOSING = "¿¡‹„‚（「『【《〈", "›）」』】》〉。｡、，．：；！？।॥؟،؛۔"
+OPENING, CLOSING = "¿¡‹„‚（「『【《〈", "›）」』】》〉。｡、，．：；！？।॥؟،؛۔។៕၊။።"
 """Quotes, brackets and stops that English does not have."""
 _PUNCTUATION = str.maketrans("", "", string.punctuation + OPENING + CLOSING)
 _ARTICLES = frozenset({"a", "an", "the"})

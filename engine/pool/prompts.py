@@ -17,8 +17,8 @@ ORDERS: tuple[Order, ...] = ("best-last", "best-first")
 
 LETTERS = string.ascii_uppercase
 CUE = "Answer:"
-CUES = r"(?:\b(?:antwort|réponse|respuesta|resposta|risposta|ответ)\b|答案|答え|回答|정답|답)"
-IS = r"(?:\b(?:ist|est|es|é|è)\b|[是为為は은는])"
+CUES = r"(?:\b(?:antwort|réponse|respuesta|resposta|risposta|ответ)\b|答案|答え|回答|정답|답|คำตอบ|ចម្លើយ)"
+IS = r"(?:\b(?:ist|est|es|é|è)\b|[是为為は은는]|คือ|គឺ)"
 """What LLMs write for "answer" and "is" in other languages, as expressions."""
 _BLANK_LINE = re.compile(r"\n\s*\n")
 _LEAD = r"^[ \t*_#>]*(?:the\s+)?(?:final\s+)?"

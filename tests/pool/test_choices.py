@@ -152,6 +152,25 @@ def test_labels_of_other_languages_are_read(labels: tuple[str, ...], said: dict[
     assert {reply: None if i is None else labels[i] for reply, i in read.items()} == said
 
 
+SHORT = [
+    (("是", "否"), {"是的": "是", "是的。": "是", "答案是否。": "否", "不是": None, "我认为是否": None, "是否": None}),
+    (("正", "负"), {"情感：正": "正", "情感:负。": "负", "正面": None, "正：负都可能": None}),
+    (("良", "悪"), {"答えは良です。": "良", "悪です": "悪", "悪い": None, "感情：良": "良"}),
+    (("예", "아니오"), {"정답은 예입니다.": "예", "예입니다": "예", "예약": None}),
+    (("ใช่", "ไม่"), {"คำตอบคือไม่": "ไม่", "ใช่ครับ": "ใช่", "ไม่ค่ะ": "ไม่", "ไม่ใช่": None, "คำตอบ: ใช่": "ใช่"}),
+    (("ល្អ", "អាក្រក់"), {"ល្អ។": "ល្អ", "ចម្លើយគឺអាក្រក់": "អាក្រក់", "ចម្លើយ៖ល្អ។": "ល្អ", "មិនល្អ": None}),
+]
+
+
+@pytest.mark.parametrize(("options", "replies"), SHORT)
+def test_labels_of_one_character_or_without_blanks_are_read_where_they_stand_alone(
+    options: tuple[str, ...], replies: dict[str, str | None]
+) -> None:
+    for reply, meant in replies.items():
+        found = choice_of(reply, options)
+        assert (None if found is None else options[found]) == meant, reply
+
+
 LETTERED = ("B。", "（B）", "答案：B", "答案是B。", "选B", "选项B", "Antwort: B", "Die Antwort ist B.",
             "Réponse\xa0: B", "La respuesta es (B)", "정답: B", "정답은 B입니다.", "Ответ: B")  # fmt: skip
 
