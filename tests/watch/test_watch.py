@@ -98,7 +98,7 @@ def test_queries_about_something_else_raise_alarms_and_their_exit_code(run: Run,
     lines = shown.out.splitlines()
     assert [line.split(":")[0] for line in lines if line.startswith("ALARM")] == ["ALARM drift", "ALARM uncovered"]
     assert sum(line.startswith("next: ") for line in lines) == 2
-    assert f"then icl-curate index -w {desk} --validation NEW.jsonl" in shown.out
+    assert f"after icl-curate index -w {desk} --validation NEW.jsonl" in shown.out
     assert "not an LLM" in shown.out
 
     assert _watch(run, desk, rows, "--drift", "1", "--uncovered", "1", code=ALARMED)["alarms"]
