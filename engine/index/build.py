@@ -363,6 +363,7 @@ def _released(changes: Changes) -> Iterator[str]:
 
 NAMED = 5
 """Ids in a suggested command."""
+_RENAMED = "if it has another name", "NAME"
 
 
 def _carried(carried: Carried) -> Iterator[str]:
@@ -381,8 +382,9 @@ def _carried(carried: Carried) -> Iterator[str]:
     if took := carried.took:
         new = f"{counted(len(took), 'row')} of the same content ({few(took)})"
         yield f"decisions on rows that were gone hold for {new}: icl-curate history"
-    for name in carried.sources:
-        yield f"the pruned source {name} has no row now; if it has another name: icl-curate prune --source NAME"
+    for name, now in carried.sources:
+        other, to_prune = (f"{now} has rows that say the same", quote(now)) if now else _RENAMED
+        yield f"the pruned source {name} has no row now; {other}: icl-curate prune --source {to_prune}"
 
 
 def _not_utf8(staged: Staged, files: Sequence[IndexedFile]) -> Iterator[str]:

@@ -18,13 +18,14 @@ _TEXTS = "demonstrations d LEFT JOIN outputs_as_read r USING (row)"
 
 class Carried(NamedTuple):
     """How many corrections ``lapsed``, as the files say something new about their rows; the ids of rows that say
-    something new and ``stay`` pruned; how many decided rows are ``gone``; pruned ``sources`` that have no row now; the
-    ids of rows that ``took`` the decisions on rows that were gone earlier, as they say the same."""
+    something new and ``stay`` pruned; how many decided rows are ``gone``; pruned ``sources`` that have no row now, each
+    with the only one whose new rows say the same, empty if there is none; the ids of rows that ``took`` the decisions
+    on rows that were gone earlier, as they say the same."""
 
     lapsed: int = 0
     stay: tuple[str, ...] = ()
     gone: int = 0
-    sources: tuple[str, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
     took: tuple[str, ...] = ()
 
 
@@ -63,13 +64,18 @@ def carry_over(con: duckdb.DuckDBPyConnection, gone: Int64s, come: Int64s) -> Ca
         )
         sources = con.execute(
             """
-            SELECT target FROM decisions
-             WHERE scope = 'source' AND batch NOT IN (FROM undone) AND target NOT IN (SELECT source FROM pool)
-               AND target IN (SELECT source FROM demonstrations SEMI JOIN gone USING (row))
-             GROUP BY target HAVING arg_max(action, seq) = 'prune' ORDER BY target
+            WITH lost AS (
+                SELECT target AS source FROM decisions
+                 WHERE scope = 'source' AND batch NOT IN (FROM undone) AND target NOT IN (SELECT source FROM pool)
+                   AND target IN (SELECT source FROM demonstrations SEMI JOIN gone USING (row))
+                 GROUP BY target HAVING arg_max(action, seq) = 'prune')
+            SELECT o.source, if(count(DISTINCT n.source) = 1, min(n.source), '')
+              FROM (SELECT * FROM demonstrations SEMI JOIN gone USING (row) SEMI JOIN lost USING (source)) o
+              LEFT JOIN (SELECT * FROM pool SEMI JOIN come USING (row)) n USING (input, output)
+             GROUP BY o.source ORDER BY o.source
             """
         ).fetchall()
-    return Carried(lapsed, tuple(name for (name,) in stay), lost, tuple(name for (name,) in sources), took)
+    return Carried(lapsed, tuple(name for (name,) in stay), lost, tuple(sources), took)
 
 
 def _follow(con: duckdb.DuckDBPyConnection) -> tuple[str, ...]:

@@ -872,6 +872,10 @@ def test_a_pruned_source_without_rows_is_told(store: Workspace, tmp_path: Path) 
     run(store, put(tmp_path / "a.jsonl", made(4)), put(tmp_path / "b.jsonl", made(4, seed=1)))
     decide(store, "prune", "source", ["a"])
     path = str((tmp_path / "a.jsonl").rename(tmp_path / "c.jsonl"))
-    told = "the pruned source a has no row now; if it has another name: icl-curate prune --source NAME"
+    told = "the pruned source a has no row now; c has rows that say the same: icl-curate prune --source c"
     assert run(store, path, drop=("a.jsonl",)).warnings == (told,)
+    assert run(store).warnings == ()
+    decide(store, "prune", "source", ["c"])
+    told = "the pruned source c has no row now; if it has another name: icl-curate prune --source NAME"
+    assert run(store, put(tmp_path / "d.jsonl", made(4, seed=2)), drop=("c.jsonl",)).warnings == (told,)
     assert run(store).warnings == ()
