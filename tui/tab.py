@@ -36,7 +36,6 @@ from ..engine.base.progress import CancelToken
 from ..engine.llm.asking import destination
 from ..engine.llm.cost import DryRun, Plan
 from ..engine.pool.display import display_line, display_text
-from ..engine.report.road import asking
 from ..engine.store.settings import Settings
 from ..engine.store.workspace import Workspace
 from ..render.costs import plan_rows
@@ -251,7 +250,7 @@ class Tab(Part):
     def _read(self) -> Any:
         workspace = self.review.opened()
         with workspace.read():  # opened once for all that the tab asks
-            self.review.asking = (*asking(workspace, self.review.settings().base_url),)
+            self.review.note_latest(workspace)
             found = self.read(workspace)
             return under_way(found, workspace) if isinstance(found, Empty) else found
 

@@ -363,7 +363,6 @@ def _released(changes: Changes) -> Iterator[str]:
 
 NAMED = 5
 """Ids in a suggested command."""
-_RENAMED = "if it has another name", "NAME"
 
 
 def _carried(carried: Carried) -> Iterator[str]:
@@ -383,8 +382,9 @@ def _carried(carried: Carried) -> Iterator[str]:
         new = f"{counted(len(took), 'row')} of the same content ({few(took)})"
         yield f"decisions on rows that were gone hold for {new}: icl-curate history"
     for name, now in carried.sources:
-        other, to_prune = (f"{now} has rows that say the same", quote(now)) if now else _RENAMED
-        yield f"the pruned source {name} has no row now; {other}: icl-curate prune --source {to_prune}"
+        other = f"{now} has rows that say the same" if now else "if it has another name"
+        fix = f"icl-curate prune --source {quote(now) if now else 'NAME'}"
+        yield f"the pruned source {name} has no row now; {other}: {fix}"
 
 
 def _not_utf8(staged: Staged, files: Sequence[IndexedFile]) -> Iterator[str]:

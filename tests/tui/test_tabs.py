@@ -74,20 +74,20 @@ def test_overview_tells_the_state_and_the_next_step(taught: Path) -> None:
     session(taught, script, (120, 50))
 
 
-@pytest.mark.parametrize("limited", [False, True])
-def test_what_is_begun_by_a_key_asks_the_llm_of_the_latest_work(
-    taught: Path, monkeypatch: pytest.MonkeyPatch, limited: bool
+@pytest.mark.parametrize(("limited", "config"), [(False, ""), (True, ""), (False, 'llm = "openai:another"\n')])
+def test_what_is_begun_by_a_key_asks_the_llm_of_the_latest_work_unless_the_settings_name_one(
+    taught: Path, monkeypatch: pytest.MonkeyPatch, limited: bool, config: str
 ) -> None:
-    """The setting is another one: its price, and its answers, would be those of a stand-in."""
 
     async def price(*_: object) -> Any:
         raise UsageError("nothing is priced here")
 
     monkeypatch.setattr(start, "dry_run_command", price)
-    (taught / "config.toml").write_text('llm = "offline"\n')
+    (taught / "config.toml").write_text(config)
     with Workspace.open(taught).write() as con:
         con.execute("UPDATE runs SET llm = 'openai:my model'")
-    named, asked = (" --llm 'openai:my model'", "openai:my model") if not limited else ("", "offline")
+    named = "" if limited or config else " --llm 'openai:my model'"
+    asked = "openai:my model" if named else "openai:another" if config else "offline"
 
     async def script(app: ReviewApp, pilot: Any) -> None:
         for tab, key, command in [

@@ -321,10 +321,9 @@ class Start(CostFirst):
 
 def propose(node: BackgroundWork, commands: Sequence[str], at: int = 0, as_is: bool = False) -> None:
     """Let the user start one of these commands as a job; the list of jobs then shows it. Unless they are to be
-    ``as_is``, those that name no LLM ask that of the latest work, as `status` suggests; a limited session may not."""
-    if not as_is and not node.review.limited:
-        asking = shlex.join(node.review.asking)
-        commands = [f"{each} {asking}" if asking and _asks_any(each) else each for each in commands]
+    ``as_is``, those that name no LLM ask that of the latest work if the settings name none, as `status` suggests."""
+    if options := "" if as_is else shlex.join(node.review.llm_options):
+        commands = [f"{each} {options}" if _asks_any(each) else each for each in commands]
     try:
         node.review.permit(words_of(commands[at]))
     except UsageError as error:

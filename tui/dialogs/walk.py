@@ -138,8 +138,8 @@ class CurateWalk(CostFirst):
         if not self._looking and not self.model.deciding:
             self._looking = True
             review, before, watched = self.review, self.model.found, self.model.watched
-            asking = () if review.limited else review.asking
-            read = lambda: read_walk(review.opened(), review.settings(), before, watched, asking)  # noqa: E731
+            options = review.llm_options
+            read = lambda: read_walk(review.opened(), review.settings(), before, watched, options)  # noqa: E731
             self.in_thread("look", read, self._looked)
 
     def _looked(self, found: FoundWalk) -> None:
