@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 VERBS = frozenset({"prune_row", "relabel_row"})
 
+NO_ROW = "no row here"
+"""What a key for a row says where there is none."""
+
 ODD_BREAKS = frozenset("\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 """Where Textual breaks lines as well, and writes a plain line break."""
 
@@ -81,7 +84,7 @@ def again(app: ReviewApp) -> None:
     parts: list[Any] = [node for node in (focused or app).ancestors_with_self if hasattr(node, "row_here")]
     row: PoolRow | None = parts[0].row_here() if parts else None
     if row is None or row.awaited or app.latest is None:
-        app.notify("no decision on a row to repeat yet" if app.latest is None else "no row here")
+        app.notify("no decision on a row to repeat yet" if app.latest is None else NO_ROW)
         return
     verb, output = app.latest
     if isinstance(focused, LineTable):

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.copies import lines
 from factories.groups_world import make_pool
 from factories.reviewing import go, is_safe, lines_of, named, notified, session, settled, text_of, until
+from factories.suspects_world import SOUND
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.store.browse import pruned_rows
@@ -266,3 +268,32 @@ def test_words_that_differ_are_marked() -> None:
     assert marked == [{"the"}, {",", "my"}]
     same, _ = compared("x" * (MOST + 7), "x")
     assert "7 more characters" in same.plain
+
+
+def test_a_key_for_a_row_says_where_there_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "sound.jsonl"
+    path.write_text(lines(SOUND), encoding="utf-8")
+    made = Workspace.create(tmp_path / "w")
+    index_pool(made, IndexPlan(paths=(str(path),)))
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        tab = await go(app, pilot, "problems")
+        for name, keys in (("suspects", "xer"), ("repeats", "xr"), ("leaks", "xr")):
+            await tab.action_list(name)
+            await settled(pilot)
+            assert tab.shown.id == name and not tab.table.count
+            for key in (*keys, "space", "a", "V", "space", "enter", "escape"):
+                app.notices.clear()
+                await pilot.press(key)
+                await settled(pilot)
+                assert key not in keys or "row here" in notified(app), (name, key)
+        await go(app, pilot, "demos")
+        await pilot.press("slash", *"nowhere", "enter")
+        await settled(pilot)
+        for key in "xer":
+            app.notices.clear()
+            await pilot.press(key)
+            assert "no row here" in notified(app), key
+        assert not history(made)
+
+    session(made.path, script)

@@ -177,6 +177,7 @@ def test_candidates_are_shown_with_intervals_and_the_confirmed_one_is_one_decisi
         await pilot.press("v")
         await settled(pilot)
         assert "Vote of single answers" in text_of(app) and ("Served" in text_of(app)) == (size[0] >= 100)
+        assert ("there is room for both" in notified(app)) == (size[0] >= 100)
         await pilot.press("v", "a")
         await until(pilot, lambda: isinstance(app.screen, Confirm))
         assert f"active: {sum(SOURCES.values())} → {sum(SOURCES.values()) - 26}" in text_of(app)

@@ -23,7 +23,7 @@ from ....engine.store.workspace import Workspace
 from ...actions import Action
 from ...dialogs.dialog import Offer, Option, Pick
 from ...model import PROBLEMS, Empty, PoolRow
-from ...row_keys import MarkKeys, relabel_row, relabel_rows
+from ...row_keys import NO_ROW, MarkKeys, relabel_row, relabel_rows
 from ...tab import Tab
 from ...widgets.demonstration import RowDetails, as_json, read_several
 from ...widgets.field import Field
@@ -315,7 +315,9 @@ class DemosTab(Tab, MarkKeys):
         if self.table.range_from is not None:
             self.action_mark()
         rows = self.model.targets(self.table.cursor)
-        if len(rows) and self.model.asked.filter.split != "pool":
+        if not len(rows):
+            self.notify(NO_ROW)
+        elif self.model.asked.filter.split != "pool":
             self.notify(f"only demonstrations can be {what}, not queries", severity="warning")
             return rows[:0]
         return rows

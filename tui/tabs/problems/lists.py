@@ -18,7 +18,7 @@ from ....engine.pool.display import display_line, display_text
 from ....engine.store.browse import GroupKind
 from ....render.pool import NOT_COMPARED
 from ...actions import Action
-from ...row_keys import PoolTable, RowTable
+from ...row_keys import NO_ROW, PoolTable, RowTable
 from ...tab import Part, Tab
 from ...widgets.lines import CUT, Line
 from ...widgets.reader import Reader
@@ -206,6 +206,8 @@ class GroupsList(Levels):
     def action_prune(self) -> None:
         if group := self.model.at(self.table.cursor):
             self.review.decide("prune", "demonstration", lambda workspace: self.model.pruned(workspace, group))
+        else:
+            self.app.notify(NO_ROW)
 
     def action_prune_all(self) -> None:
         self.review.decide("prune", "demonstration", self.model.all_pruned)
@@ -216,7 +218,7 @@ class GroupsList(Levels):
         rows = self.model.restored(group, alone) if group else []
         if rows:
             self.review.decide_rows("restore", rows, f"in review, {self.KIND}")
-        elif group:
+        else:
             self.app.notify("no pruned row here")
 
 

@@ -22,7 +22,7 @@ from ....engine.store.decisions import Action as Verb
 from ...actions import Action
 from ...dialogs.dialog import Offer, Option, Pick
 from ...model import PoolRow
-from ...row_keys import MarkKeys, relabel_row
+from ...row_keys import NO_ROW, MarkKeys, relabel_row
 from ...widgets.demonstration import RowDetails, as_json, read_details
 from ...widgets.field import Field
 from ...widgets.reader import Detail
@@ -250,6 +250,7 @@ class SuspectsList(ProblemList, MarkKeys):
         targets, state = self.model.targets(self.table.cursor), self.model.pool_state
         marked = self.model.marks.rows
         if not targets or state is None:
+            self.app.notify(NO_ROW)
             return
         options = corrections(targets, state.labels)
         if not options and len(targets) > 1:
@@ -278,6 +279,8 @@ class SuspectsList(ProblemList, MarkKeys):
         if targets := self.model.targets(self.table.cursor):
             rows, marked = [target.row for target in targets], self.model.marks.rows
             self.review.decide_rows(verb, rows, reasons(verb, targets), partial(self._decided, rows, marked))
+        else:
+            self.app.notify(NO_ROW)
 
     def _decided(self, rows: Sequence[int], marked: Int64s) -> Callable[[], None]:
         """They leave the list at once: the next key is meant for the row after them. What was ``marked`` when the key

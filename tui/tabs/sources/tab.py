@@ -180,6 +180,9 @@ class SourcesTab(SortedTab):
             self.notify("no confirmed pruning is left to decide: t measures again")
 
     def action_view(self) -> None:
+        if all(pane.display for pane in self.query("#vote, #served")):
+            self.notify("there is room for both")
+            return
         self.model.switch_view()
         self._show_served()
 
