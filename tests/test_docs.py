@@ -9,7 +9,7 @@ import re
 import shlex
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -19,6 +19,8 @@ import pytest
 import typer
 from factories.commands import Run
 from icl_curate.cli import app
+from icl_curate.tui.actions import Acting
+from icl_curate.tui.app import FRAME, import_tabs
 
 ROOT = Path(icl_curate.__file__).parent
 DOCS = ROOT / "docs"
@@ -223,25 +225,43 @@ def typed(text: str) -> Iterator[str]:
 ALWAYS = {"--help", "-h"}
 
 
-def test_every_command_that_a_page_shows_can_be_typed() -> None:
+def mistakes(lines: Iterable[tuple[str, str]]) -> list[str]:
+    """What cannot be typed of command lines, each with the place where it stands."""
     known = dict(commands())
     root = options(typer.main.get_command(app)) | ALWAYS
     wrong = []
-    for page in WRITTEN:
-        for line in typed(page.read_text(encoding="utf-8")):
-            words = shlex.split(line.replace("…", "X"))
-            while words and words[0] in root:
-                words = words[1:]
-            if not words or words[0] in ("COMMAND", "X"):
-                continue
-            name = max((n for n in known if tuple(words[: len(n)]) == n), key=len, default=None)
-            if not name:
-                wrong.append(f"{named(page)}: no such command: {line}")
-                continue
-            given = {word.partition("=")[0] for word in words[len(name) :] if re.match(r"--?[a-zA-Z]", word)}
-            if strange := given - options(known[name]) - ALWAYS:
-                wrong.append(f"{named(page)}: {line}: {strange}")
-    assert not wrong
+    for where, line in lines:
+        words = shlex.split(line.replace("…", "X"))
+        while words and words[0] in root:
+            words = words[1:]
+        if not words or words[0] in ("COMMAND", "X"):
+            continue
+        name = max((n for n in known if tuple(words[: len(n)]) == n), key=len, default=None)
+        if not name:
+            wrong.append(f"{where}: no such command: {line}")
+            continue
+        rest = words[len(name) :]
+        given = {word.partition("=")[0] for word in rest if re.match(r"--?[a-zA-Z]", word)}
+        if strange := given - options(known[name]) - ALWAYS:
+            wrong.append(f"{where}: {line}: {strange}")
+        if getattr(known[name], "commands", {}) and rest and re.match(r"[a-z]", rest[0]):
+            wrong.append(f"{where}: no such command: {line}")
+    return wrong
+
+
+def test_every_command_that_a_page_shows_can_be_typed() -> None:
+    texts = {named(page): page.read_text(encoding="utf-8") for page in WRITTEN}
+    assert not mistakes((name, line) for name, text in texts.items() for line in typed(text))
+
+
+def test_every_command_that_help_on_the_screen_names_can_be_typed() -> None:
+    import_tabs()
+    found, actions = [Acting], set(FRAME)
+    for part in found:
+        found += part.__subclasses__()
+        actions |= set(part.ACTIONS)
+    shown = [(action.name, action.cli.removeprefix("icl-curate ")) for action in actions if action.cli]
+    assert len(shown) > 50 and not mistakes(shown)
 
 
 # the readme

@@ -83,7 +83,7 @@ FRAME = (
         Action(f"go.{name}", str(i), name.capitalize(), f"Go to {name.capitalize()}", "", False, f"go('{name}')")
         for i, name in enumerate(TABS, 1)
     ),
-    Action("go.jobs", "J", "Jobs", "Show the background jobs", "icl-curate jobs list", False, "jobs"),
+    Action("go.jobs", "J", "Jobs", "Show the background jobs", "icl-curate jobs", False, "jobs"),
     Action("frame.next", "right_square_bracket", "Next tab", "Go to the next tab", "", False, "step(1)"),
     Action("frame.previous", "left_square_bracket", "Previous tab", "Go to the previous tab", "", False, "step(-1)"),
     Action("frame.undo", "u", "Undo", "Undo the latest decision", "icl-curate undo"),
