@@ -101,8 +101,8 @@ def _probe_now(
 
 
 def adopt_stored(workspace: Workspace, backend: Backend) -> Capabilities | None:
-    """The result of an earlier probe, which the backend then uses; None if there was none. Nothing is sent. It
-    is read anew each time: a screen stays open, and another process may probe a server that has changed."""
+    """The result of the latest probe, by whatever process, which the backend then uses; None if there was none. Nothing
+    is sent."""
     stored, known = _stored(workspace, backend), _probed.get(backend)
     if stored is None or stored == known:
         return known

@@ -395,6 +395,11 @@ def test_probes_are_stored_reused_and_required(workspace: Workspace, opened: lis
         (answer,) = runner.ask(workspace, other, [request(1)], settings)
         assert isinstance(answer, Answer)
         assert answer.logprobs  # the answer of the time before is forgotten
+        before = len(server.calls)
+        assert probing.probe(workspace, backend) == outcome.capabilities  # of a session that has gone on meanwhile
+        (answer,) = runner.ask(workspace, backend, [request(2)], settings)
+        assert isinstance(answer, Answer) and answer.logprobs
+        assert len(server.calls) == before + 1
 
 
 def test_what_another_process_found_of_a_changed_server_is_used_where_it_is_open(

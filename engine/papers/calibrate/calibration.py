@@ -469,7 +469,8 @@ def _check_capable(runner: RoundRunner, llm: str) -> None:
     name = {"logprobs": "log-probabilities", "entropies": "entropies"}[needs]
     raise LLMError(
         f"calibration by '{runner.plan.estimator}' needs {name} of answers, which {llm} does not provide",
-        "icl-curate calibrate --uncertainty self-consistency (samples each prompt), or --llm hf:PATH",
+        "icl-curate calibrate --uncertainty self-consistency (samples each prompt), or --llm hf:PATH; to probe it "
+        f"again: {probe_command(llm)}",
     )
 
 

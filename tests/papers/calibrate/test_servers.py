@@ -130,6 +130,7 @@ def test_a_server_without_log_probabilities_is_refused_before_the_first_question
             state(tmp_path / "w", server, "a")
         assert server.asked(MARK) == []
         assert "--uncertainty self-consistency" in refused.value.fix
+        assert "icl-curate llm check --llm openai:stub" in refused.value.fix  # that found none may have been a glitch
         with pytest.raises(LLMError, match="needs entropies"):
             state(tmp_path / "e", server, "a", estimator="entropy")
         done = state(tmp_path / "s", server, "a", estimator="self-consistency", samples=3)
