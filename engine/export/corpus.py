@@ -303,12 +303,14 @@ def publish(
         manifest = write(temporary)
         _publish(plan, temporary, manifest)
     except OSError as error:
+        part = isinstance(error, FileExistsError | NotADirectoryError)
         raise CurateError(
-            f"cannot write {plan.out}: {error.strerror or error}",
+            f"cannot write {plan.out}: {'part of its path is a file' if part else error.strerror or error}",
             "free disk space or choose another location; nothing was changed",
         ) from error
     finally:
-        _remove(temporary)
+        with suppress(OSError):  # where nothing could be written nothing is there
+            _remove(temporary)
     return ExportReport(str(plan.out), str(manifest_path(plan)), plan.format, exported, manifest, **told)
 
 

@@ -361,6 +361,16 @@ def test_what_stood_there_stays_when_writing_fails(
     )
 
 
+@pytest.mark.parametrize("format", ["jsonl", "hf"])
+def test_a_file_in_the_path_is_said_to_be_one(store: Workspace, tmp_path: Path, format: str) -> None:
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file" / "out", tmp_path / "file" / "deeper" / "out"):
+        with pytest.raises(CurateError, match=f"cannot write {out}: part of its path is a file") as refused:
+            export(store, ExportPlan(out=out, format=format))
+        assert "choose another location" in refused.value.fix
+    assert {path.name for path in tmp_path.iterdir()} == {"pool.jsonl", "w", "file"}
+
+
 _KILLED = """
 import sys
 sys.path += [sys.argv[1], sys.argv[1] + "/export"]
