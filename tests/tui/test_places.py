@@ -74,6 +74,21 @@ def test_export_shows_each_format_and_what_changed(taught: Path) -> None:
     assert not [path for path in taught.parent.iterdir() if path.name.startswith("curated")]
 
 
+def test_a_template_that_fails_is_told_in_the_place_of_the_record(
+    taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.txt").write_text("{{ nosuch }}", encoding="utf-8")
+    monkeypatch.setenv("ICL_CURATE_TEMPLATE", str(tmp_path / "own.txt"))
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "export")
+        shown = read(app, "#record")
+        assert "names 'nosuch'" in shown and "correct the template" in shown and "reading" not in shown
+        assert not notified(app)
+
+    session(taught, script)
+
+
 def test_a_decision_changes_what_export_shows(taught: Path) -> None:
     async def script(app: ReviewApp, pilot: Any) -> None:
         await go(app, pilot, "export")

@@ -4,7 +4,7 @@ Textual."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -130,13 +130,15 @@ class ExportModel(TabModel):
     def take(self, data: ExportData) -> None:
         self.found, self.records = data, {}
 
-    def record(self, workspace: Workspace, settings: Settings, of: ExportFormat) -> str:
-        """The first record that a format would write, or why there is none. For threads."""
+    def record(self, workspace: Workspace, settings: Callable[[], Settings], of: ExportFormat) -> str:
+        """The first record that a format would write, or why there is none, as where ``settings`` are wrong. For
+        threads."""
         try:
+            now = settings()
             if of.name == CALIBRATION:
-                example = fine_tuning_set(workspace, "validation", settings).examples[0]
+                example = fine_tuning_set(workspace, "validation", now).examples[0]
                 return json.dumps({"messages": list(example.messages)}, ensure_ascii=False)
-            template = replace(settings, llm="offline").prompt_template  # as the command does
+            template = replace(now, llm="offline").prompt_template  # as the command does
             return first_record(workspace, ExportPlan(out=Path(of.file), format=of.name, template=template))
         except UsageError as error:
             return missing(error)

@@ -78,7 +78,7 @@ class ExportTab(Tab):
             reader.read(of.shown(record))
 
         if of.name not in records:
-            read = lambda: self.model.record(self.review.opened(), self.review.settings(), of)  # noqa: E731
+            read = lambda: self.model.record(self.review.opened(), self.review.settings, of)  # noqa: E731
             self.in_thread("record", read, take)
 
     # Actions.
