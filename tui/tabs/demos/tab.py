@@ -329,6 +329,6 @@ class DemosTab(Tab, MarkKeys):
         hidden = marks.count - len(marks.among(self.model.rows))
         marks.drop(rows)
         self.show_marks()
-        if hidden:
+        if hidden and self.display:  # from another place the decision may be made again
             self.notify(f"{counted(hidden, 'marked row')} not shown: left as they are, c clears marks")
         return partial(self.mark_again, taken)
