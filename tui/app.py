@@ -160,7 +160,7 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         self.edited: dict[tuple[str, ...], list[str]] = {}
         """Commands as they were when their dialog was left, by those that it proposed."""
         self.llm_options: tuple[str, ...] = ()
-        """Those by which a command asks the LLM of the latest work, see `note_latest`."""
+        """Those by which what keys start asks the LLM of the latest work, if the settings name none."""
         self._fingerprint: tuple[tuple[int, int], ...] = ()
         self._live_jobs: tuple[LiveJob, ...] = ()
         self._watched: LiveJobs | None = None
@@ -208,15 +208,6 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         from ..engine.store.settings import resolve
 
         return resolve(self.folder, {}).settings
-
-    def note_latest(self, workspace: Workspace) -> None:
-        """Note which LLM was asked last: if the settings name none, what keys start asks that one. For threads."""
-        from ..engine.report.road import asking
-        from ..engine.store.settings import resolve
-
-        found = resolve(self.folder, {})
-        named = self.limited or found.origins["llm"] != "default"
-        self.llm_options = () if named else (*asking(workspace, found.settings.base_url),)
 
     def session_cache(self) -> SessionCache:
         """The pool's indexes and the LLM, kept open. For threads."""

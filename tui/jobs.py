@@ -1,4 +1,5 @@
-"""State of the dialog of jobs: the jobs from their folders, the one shown, which of them have ended. No Textual."""
+"""State of the dialog of jobs: the jobs from their folders, the one shown, which of them have ended; which LLM a new
+one asks. No Textual."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from rich.text import Text
 
@@ -16,6 +18,8 @@ from ..engine.base.errors import CurateError
 from ..engine.jobs.folder import Job, jobs, log
 from ..engine.jobs.follow import JobProgress
 from ..engine.pool.display import display_line
+from ..engine.report.road import asking
+from ..engine.store.settings import resolve
 from ..engine.store.workspace import Workspace
 from ..render.columns import LineColumn
 from ..render.jobs import duration, outcome, took
@@ -28,6 +32,14 @@ RESULT_TABS = {
     **dict.fromkeys(("calibrate", "calibrate-query", "calibrate-keys"), "calibrate"),
 }  # fmt: skip
 """Tabs that show the results, by the kind of job; Overview names the next step."""
+
+
+def options_of_latest(folder: Path, workspace: Workspace, limited: bool) -> tuple[str, ...]:
+    """The options by which a command asks the LLM of the latest work; none if the settings name one, and in a limited
+    session. For threads: reads files."""
+    found = resolve(folder, {})
+    named = limited or found.origins["llm"] != "default"
+    return () if named else (*asking(workspace, found.settings.base_url),)
 
 
 def stop_told(job: Job, kill: bool) -> str:

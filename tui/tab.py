@@ -41,6 +41,7 @@ from ..engine.store.workspace import Workspace
 from ..render.costs import plan_rows
 from .actions import Acting
 from .dialogs.dialog import Confirm
+from .jobs import options_of_latest
 from .live_jobs import own_process
 from .model import READING, Empty, SortedModel, TabModel, under_way
 from .widgets.bars import MORE
@@ -250,7 +251,7 @@ class Tab(Part):
     def _read(self) -> Any:
         workspace = self.review.opened()
         with workspace.read():  # opened once for all that the tab asks
-            self.review.note_latest(workspace)
+            self.review.llm_options = options_of_latest(self.review.folder, workspace, self.review.limited)
             found = self.read(workspace)
             return under_way(found, workspace) if isinstance(found, Empty) else found
 
