@@ -12,6 +12,7 @@ WORK keeps the workspaces: a run that was stopped goes on where it was, and asks
   from six sources (`real_llm.py`; POOLS as there), k = 4, up to 200 queries of each kind; and what `check` does there.
 - ``ranker-fast``: the same with ten times the rate, which was the default of 0.3, and without an early stop.
 - ``ranker-curated``: as ``ranker-elsewhere``, trained and asked on what `check prune label` leaves.
+- ``ranker-further``: those rankers with fewer shots, each on the pool of another, and PromptPG.
 - ``ranker-parts``: the first of these pools, the default with one part at a time as in the paper, and PromptPG.
 - ``topick``: commonsenseqa of POOLS with eight shots, with the topics and core topics released with the paper. CMS
   holds ``topics.json``, ``core_topics.jsonl`` and the released ``train.jsonl``; questions are matched by their text.
@@ -160,6 +161,35 @@ def ranker_elsewhere(pools: Path, workspace: Workspace, *options: object, curate
             told,
             f"{len(joined['dense'])} test queries",
         )
+
+
+def ranker_further(pools: Path, workspace: Workspace) -> Iterable[str]:
+    """The rankers of `ranker_elsewhere` on the two pools on which nothing was chosen: with fewer shots (figure 8), each
+    on the other's pool (table 3), and PromptPG (table 2)."""
+    trained = workspace.folder.parent / "ranker-elsewhere"
+    worlds = {seed: Workspace(trained, f"{seed}", workspace.spec, workspace.dtype) for seed in (1, 2)}
+    options = {seed: ("--seed", seed, "--limit", 200) for seed in worlds}
+    for seed, world in worlds.items():
+        elsewhere(pools, world, seed)
+        world.ask("train", "ranker", *options[seed], "-k", 4)
+    for seed, world in worlds.items():
+        done = world.ask("train", "ranker", "--method", "promptpg", *options[seed], "-k", 4)
+        shared = ("--split", "test", "--seeds", 1, *options[seed])
+        told = []
+        default: Float64s | None = None
+        for k, methods in (
+            (4, "ranker,ranker-untrained,dense,promptpg"),
+            (1, "ranker,ranker-untrained,dense"),
+            (2, "ranker,ranker-untrained,dense"),
+        ):
+            other = ("--transfer", worlds[3 - seed].folder) if k == 4 else ()
+            found = world.ask("evaluate", "-m", methods, *other, *shared, "-k", k)
+            for name in ("ranker", *(name for name in found["methods"] if name != "ranker")):
+                own = values(world, found["run"], name)
+                default = own if default is None else default
+                told.append([f"{k}", name, f"{own.mean():.3f}", difference(compare(own, default))])
+        heads = ["shots", "method", "accuracy", "over the ranker with 4"]
+        yield table(heads, told, f"pool {seed}, 200 test queries; PromptPG: {done['calls']:,} prompts")
 
 
 def elsewhere(pools: Path, world: Workspace, seed: int) -> None:
@@ -384,6 +414,7 @@ ON_POOLS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "ranker-elsewhere": ranker_elsewhere,
     "ranker-fast": lambda pools, workspace: ranker_elsewhere(pools, workspace, "--rate", 0.01, "--patience", 5),
     "ranker-curated": partial(ranker_elsewhere, curated=True),
+    "ranker-further": ranker_further,
     "ranker-parts": ranker_parts,
     "rounds-hotpotqa": lambda pools, workspace: rounds_elsewhere(lambda: hotpotqa(pools, QUESTIONS), (), workspace),
 }
