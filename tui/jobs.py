@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from ..engine.base.errors import CurateError
+from ..engine.base.errors import CurateError, UsageError
 from ..engine.jobs.folder import Job, jobs, log
 from ..engine.jobs.follow import JobProgress
 from ..engine.pool.display import display_line
@@ -35,11 +35,13 @@ RESULT_TABS = {
 
 
 def options_of_latest(folder: Path, workspace: Workspace, limited: bool) -> tuple[str, ...]:
-    """The options by which a command asks the LLM of the latest work; none if the settings name one, and in a limited
-    session. For threads: reads files."""
-    found = resolve(folder, {})
-    named = limited or found.origins["llm"] != "default"
-    return () if named else (*asking(workspace, found.settings.base_url),)
+    """The options by which a command asks the LLM of the latest work; none if the settings name one or are wrong, and
+    in a limited session. For threads: reads files."""
+    with suppress(UsageError):  # told where they are needed
+        found = resolve(folder, {})
+        if not limited and found.origins["llm"] == "default":
+            return (*asking(workspace, found.settings.base_url),)
+    return ()
 
 
 def stop_told(job: Job, kill: bool) -> str:
