@@ -137,7 +137,7 @@ def show_verified(done: VerifyReport) -> None:
     wrong = f"; {done.wrong:,} of {of:,} were wrong in the pool, {low:.0%} to {high:.0%} of it (95 %)" if of else ""
     show_table(["source>", "verified", "wrong"], [[each.source, each.verified, each.wrong] for each in done.sources])
     show_text(f"{done.verified:,} of {done.count:,} verified in {done.file}{wrong}")
-    show_hint(f"next: icl-curate index --validation {shlex.quote(done.file)} and then icl-curate check prune leak")
+    show_hint(f"next: icl-curate index --validation {shlex.quote(done.file)} && icl-curate check prune leak")
 
 
 PARTS = {

@@ -234,7 +234,7 @@ def curation_verdict(done: CurationReport) -> list[str]:
         lines.append(f"serve with: --method {done.served}")
     if done.disturbed:
         told = "other decisions, or an index, changed the pool during the run: it is not what was judged"
-        then = f"icl-curate evaluate; then icl-curate lock --method {quote(done.served)}"
+        then = f"icl-curate evaluate && icl-curate lock --method {quote(done.served)}"
         lines.append(f"WARNING: {told}, so nothing is locked; {then}")
     if done.version:
         lines.append(f"saved as version {done.version} and locked: icl-curate serve --locked or Selector.locked(PATH)")

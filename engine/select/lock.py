@@ -167,7 +167,7 @@ def _way_back(workspace: Workspace, locked: Lock) -> str:
             return f"icl-curate version restore {quote(locked.version)}; or {locked.command}"
         if there < locked.rows:
             gone = f"{locked.rows - there:,} of the locked rows changed in their files or are gone"
-            return f"{gone}: icl-curate evaluate; then {locked.command}"
+            return f"{gone}: icl-curate evaluate && {locked.command}"
     return locked.command
 
 

@@ -724,7 +724,7 @@ def test_a_pool_that_others_change_meanwhile_is_not_locked(world: Workspace) -> 
     assert done.following is None and done.before is not None and done.disturbed
     assert done.version == "" and not (world.path / FILE).exists()
     told = next(line for line in curation_verdict(done) if "not what was judged, so nothing is locked" in line)
-    assert told.endswith(f"then icl-curate lock --method {done.served}")
+    assert told.endswith(f"&& icl-curate lock --method {done.served}")
     again = _curation(world, 600, anew=True).ask(Budget(600))
     assert again.version and not again.disturbed and (world.path / FILE).exists()
 

@@ -76,7 +76,7 @@ def test_a_version_is_no_way_back_where_its_rows_changed_or_it_is_another(world:
     assert fix() == f"icl-curate version restore judged; or {locked.command}"
     with world.write() as con:  # as index does with what is no longer in its file
         con.execute("UPDATE demonstrations SET retired_at = now() WHERE id IN ('p-2', 'p-4')")
-    gone = "2 of the locked rows changed in their files or are gone: icl-curate evaluate; then "
+    gone = "2 of the locked rows changed in their files or are gone: icl-curate evaluate && "
     assert fix() == gone + locked.command
     save_version(world, "judged", force=True)
     with world.write() as con:

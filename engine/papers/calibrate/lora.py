@@ -157,7 +157,7 @@ class Trainer:
         except torch.cuda.OutOfMemoryError:  # the state is whole
             raise
         except (SafetensorError, RuntimeError, LookupError, TypeError, ValueError) as error:
-            fix = f"rm {shlex.quote(str(file))} and run the same command again: it starts anew"
+            fix = f"rm {shlex.quote(str(file))}; the same command again starts anew"
             raise WorkspaceError("the state of the unfinished training is damaged", fix) from error
         return True
 
