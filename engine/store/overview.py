@@ -272,12 +272,14 @@ _EVALUATED = f"""
 """Of each evaluation the run, when it began, the split, how many queries it asked, and whether it measures the pool."""
 
 _ASKED_LAST = """
-    SELECT r.llm, coalesce(arg_max(c.llm[length(r.llm) + 5:], c.asked_at), ''), coalesce(r.by, '')
+    SELECT r.llm, coalesce(arg_max(c.llm[length(r.llm) + 5:], c.latest), ''), coalesce(r.by, '')
       FROM (SELECT llm, settings ->> '$.graded_by' AS by FROM runs
              WHERE status = 'done' AND llm NOT IN ('', 'offline') ORDER BY run DESC LIMIT 1) r
-      LEFT JOIN llm_calls c ON starts_with(c.llm, r.llm || ' at ')
+      LEFT JOIN (SELECT llm, max(asked_at) AS latest FROM llm_calls GROUP BY llm) c
+        ON starts_with(c.llm, r.llm || ' at ')
      GROUP BY r.llm, r.by
 """
+"""Each tab reads this: texts of a million answers would be compared one by one, their few LLMs are not."""
 
 
 def _gone(workspace: Workspace, exported: str | None) -> str:
