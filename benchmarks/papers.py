@@ -231,6 +231,24 @@ def ranker_parts(pools: Path, workspace: Workspace) -> Iterable[str]:
         yield table(heads, told, f"{len(dense)} test queries")
 
 
+def ranker_questions(data: str, pools: Path, workspace: Workspace) -> Iterable[str]:
+    """The default on questions as they come, of `commonsenseqa` or `nq_open`: 200 to learn from, 200 of the test."""
+    if not workspace.folder.exists():
+        splits = (f"--{name}={pools / data / name}.jsonl" for name in ("validation", "test"))
+        workspace.run("index", pools / data / "train.jsonl", *splits)
+    done = workspace.ask("train", "ranker", "--limit", 200, "-k", 5)
+    methods = ("dense", "ranker", "ranker-untrained", "zero")
+    found = workspace.ask("evaluate", "-m", ",".join(methods), "--split", "test", "--limit", 200, "--seeds", 1, "-k", 5)
+    measured = {name: values(workspace, found["run"], name) for name in methods}
+    best = "start" if done["metrics"]["untrained"] else done["metrics"]["best"]["epoch"]
+    told = [
+        [name, f"{own.mean():.3f}", *(difference(compare(own, measured[base])) for base in methods if base != "ranker")]
+        for name, own in measured.items()
+    ]
+    note = f"{len(measured['dense'])} test queries; {done['calls']:,} prompts, epoch kept: {best}"
+    yield table(["method", "accuracy", *(f"over {name}" for name in methods if name != "ranker")], told, note)
+
+
 def plain(text: str) -> str:
     return " ".join(text.lower().split())
 
@@ -416,6 +434,8 @@ ON_POOLS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "ranker-curated": partial(ranker_elsewhere, curated=True),
     "ranker-further": ranker_further,
     "ranker-parts": ranker_parts,
+    "ranker-commonsenseqa": partial(ranker_questions, "commonsenseqa"),
+    "ranker-nq": partial(ranker_questions, "nq_open"),
     "rounds-hotpotqa": lambda pools, workspace: rounds_elsewhere(lambda: hotpotqa(pools, QUESTIONS), (), workspace),
 }
 

@@ -161,10 +161,12 @@ def explained(failure: Failure, server: str, fixes: Mapping[str, str]) -> LLMErr
 
 def pause(attempt: int, retry_after: float | None) -> float:
     """Seconds before the attempt after number ``attempt`` (1, 2, …): doubling from half a second up to thirty, with
-    jitter so that calls that failed together are not retried together. The server's own request is the minimum."""
+    jitter so that calls that failed together are not retried together. The server's own request is the minimum: one
+    that always asks for the same short pause would else see all attempts at once."""
+    own = min(FIRST * 2.0 ** (attempt - 1), LONGEST) * random.uniform(0.5, 1.0)
     if retry_after is None:
-        return min(FIRST * 2.0 ** (attempt - 1), LONGEST) * random.uniform(0.5, 1.0)
-    return retry_after + random.uniform(0.0, min(0.1 * retry_after + 0.05, 1.0))
+        return own
+    return max(own, retry_after + random.uniform(0.0, min(0.1 * retry_after + 0.05, 1.0)))
 
 
 def failure_of(error: Exception, timeout: float) -> Failure:

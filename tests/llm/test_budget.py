@@ -126,12 +126,9 @@ def test_the_limit_stays_within_its_bounds(ceiling: int, goods: list[bool]) -> N
 
 @given(st.integers(1, 12), st.one_of(st.none(), st.floats(0, 1000)))
 def test_pauses_grow_and_honour_the_server(attempt: int, wish: float | None) -> None:
-    seconds = pause(attempt, wish)
-    if wish is None:
-        assert 0.25 <= seconds <= 30.0
-        assert seconds <= 0.5 * 2 ** (attempt - 1)
-    else:
-        assert wish <= seconds <= wish + 1.0
+    seconds, own = pause(attempt, wish), min(0.5 * 2 ** (attempt - 1), 30.0)
+    assert 0.5 * own <= seconds  # a server that asks for the same short pause each time has time to recover, too
+    assert (wish or 0.0) <= seconds <= (own if wish is None else max(own, wish + 1.0))
 
 
 def test_a_budget_counts_from_nothing_what_was_answered_and_what_was_lost() -> None:

@@ -253,6 +253,27 @@ def test_escape_leaves_one_level_in_suspects_and_in_demos(faulty: Path) -> None:
     session(faulty, script)
 
 
+def test_a_search_that_was_left_finds_nothing_afterwards(faulty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release, holding = threading.Event(), list_module.holding
+
+    def held(*search: Any) -> Any:
+        assert release.wait(PATIENCE)
+        return holding(*search)
+
+    async def script(app: ReviewApp, pilot: Any) -> None:
+        await go(app, pilot, "problems")
+        part = app.query_one(SuspectsList)
+        whole = len(part.model.rows)
+        monkeypatch.setattr(list_module, "holding", held)
+        await pilot.press("slash", *"parcel", "escape")
+        await pilot.pause()
+        release.set()
+        await settled(pilot)
+        assert len(part.model.rows) == whole
+
+    session(faulty, script)
+
+
 def test_a_range_outlasts_what_is_written_meanwhile_in_suspects_and_in_demos(faulty: Path) -> None:
     made = Workspace.open(faulty)
 

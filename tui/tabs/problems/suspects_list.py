@@ -219,6 +219,7 @@ class SuspectsList(ProblemList, MarkKeys):
         sought, every = self.query_one("#suspect-search", Field).value.strip(), self.model.found
         rows = np.array([one.row for one in every.rows] if every else [], np.int64)
         if not sought and not self.model.sought:
+            self.forget("search")  # what was typed before, and is not found yet
             return
 
         def found(holding_rows: Int64s) -> None:
