@@ -12,7 +12,7 @@ from typing import Literal
 
 from ..base.code import is_code
 from ..base.contract import from_json
-from ..base.errors import counted
+from ..base.errors import UsageError, counted
 from ..evaluate.results import AS_INDEXED, EvaluationReport, stored_evaluations, without_trials
 from ..evaluate.results import KIND as EVALUATE
 from ..evaluate.statistics import bootstrap_interval, compare
@@ -23,6 +23,7 @@ from ..llm.marks import GradedBy
 from ..pool.display import display_line
 from ..store import runs
 from ..store.overview import ZERO, Overview, asked_last, overview
+from ..store.settings import resolve
 from ..store.trials import KIND as SOURCES
 from ..store.workspace import Workspace
 from .measured import MOST, asked, paired
@@ -109,10 +110,25 @@ def asking(workspace: Workspace, base_url: str) -> list[str]:
         return []
     graded: list[str] = []
     with suppress(ValueError, RecursionError):  # of none, or of a stranger's workspace
-        graded = from_json(GradedBy, json.loads(by)).options
+        grading = from_json(GradedBy, json.loads(by))
+        graded = grading.options
+        if "--template" in graded and not _is_theirs(workspace, graded[-1], grading.template):
+            graded[-1] = "FILE"
     if not all(word.isprintable() and not is_code(word) for word in graded):  # only the user names code
         graded = []
     return ["--llm", llm, *server_option(workspace, llm, server, base_url), *graded]
+
+
+def _is_theirs(workspace: Workspace, name: str, template: str | None) -> bool:
+    """Whether a name still is that of the ``template`` of a run. The workspace may be anybody's, and any file of the
+    user is a template that sends what it holds: one that reads otherwise than the run's is left to be filled in."""
+    from ..prompting.template import names
+
+    if name in names():
+        return True
+    with suppress(UsageError):
+        return resolve(workspace.path, {"template": name}).settings.prompted_by == template
+    return False
 
 
 def server_option(workspace: Workspace, llm: str, server: str, base_url: str) -> list[str]:

@@ -181,6 +181,30 @@ def test_the_next_step_grades_as_the_work_did_whose_llm_it_asks_but_by_no_code(m
     assert step("""'{"graded_by": ["accuracy"]}'""") == ""
 
 
+def test_the_next_step_names_no_file_as_template_that_a_stranger_could_want(
+    made: Path, run: Run, tmp_path: Path
+) -> None:
+    mine, secret = tmp_path / "mine.jinja", tmp_path / "key"
+    mine.write_text("{{ query.input }}")
+    secret.write_text("sk-secret")
+    assert run("evaluate", "-m", "dense", "-k", 2, "--seeds", 1, "-w", made, "--template", mine).code == 0
+    run("prune", "--source", "bad", "-w", made)
+
+    def step(named: Path = mine) -> str:
+        with Workspace.open(made).write() as con:
+            con.execute(
+                "UPDATE runs SET llm = 'openai:m', settings = replace(settings::VARCHAR, ?, ?) WHERE kind = 'evaluate'",
+                [str(mine), str(named)],
+            )
+        return seen(made).next_step.partition("--template ")[2]
+
+    assert step() == str(mine)
+    mine.write_text("{{ query.input }} changed since")
+    assert step() == "FILE"
+    assert "FILE" in run("evaluate", "--template", "FILE", "-w", made).err
+    assert step(secret) == "FILE"
+
+
 def test_the_next_step_asks_the_server_that_was_asked_and_names_none_that_a_stranger_could_have(
     made: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
