@@ -103,7 +103,7 @@ def test_option_scores_equal_one_pair_at_a_time(folders: dict[str, Path], kind: 
 def test_tree_equals_rows_when_options_share_beginnings_and_span_several_passes(
     folders: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icl_curate.engine.backends.hf.scoring.TREE_TOKENS_CPU", 24)
+    monkeypatch.setattr("icl_curate.engine.backends.hf.scoring.PASS_TOKENS_CPU", 24)
     choices = ("the", "the dog", "the dog barks", "the ferry", "positive", "possible", "possibly")
     requests = [Request(_prompt(q, choices), score=True) for q in QUESTIONS]
     model = _model(folders[kind])
@@ -120,7 +120,7 @@ def test_tree_equals_rows_when_options_share_beginnings_and_span_several_passes(
 def test_what_prompts_begin_with_is_read_once_and_known_in_the_next_batch(
     folders: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icl_curate.engine.backends.hf.scoring.TREE_TOKENS_CPU", 200)
+    monkeypatch.setattr("icl_curate.engine.backends.hf.scoring.PASS_TOKENS_CPU", 200)
     model, reference = _model(folders[kind]), Reference(folders[kind])
     asyncio.run(model.probe())
     assert model._loaded is not None
@@ -159,7 +159,7 @@ def test_a_long_prompt_is_read_without_a_mask_and_its_options_on_its_cache(
     folders: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prompts that begin alike for a word or two only: together they would need a mask over all of their tokens."""
-    monkeypatch.setattr("icl_curate.engine.backends.hf.scoring.TREE_TOKENS_CPU", 40)
+    monkeypatch.setattr("icl_curate.engine.backends.hf.scoring.PASS_TOKENS_CPU", 40)
     monkeypatch.setattr("icl_curate.engine.backends.hf.loaded.LONG", 40)
     model, reference = _model(folders[kind]), Reference(folders[kind])
     asyncio.run(model.probe())
@@ -222,6 +222,30 @@ def test_greedy_generation_equals_the_direct_loop_alone_and_in_a_batch(folders: 
         assert batched.logprobs == pytest.approx(values[:kept], abs=1e-5)
         assert kept == len(tokens) or batched.finish == "stop"
         assert batched.tokens_in == len(reference.ids(reference.text(prompt))) == model.count_tokens(prompt)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "mistral", "gemma", "chat"])
+def test_prompts_of_several_beginnings_are_read_apart_and_continued_together(
+    folders: dict[str, Path], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("icl_curate.engine.backends.hf.model.PASS_TOKENS_CPU", 120)
+    model, reference, most = _model(folders[kind]), Reference(folders[kind]), 7
+    asyncio.run(model.probe())
+    assert model._loaded is not None
+    read: list[tuple[int, int]] = []
+    model._loaded.model.register_forward_pre_hook(
+        lambda _, __, given: read.append(tuple(given["input_ids"].shape)), with_kwargs=True
+    )
+    pairs = zip((*QUESTIONS, *QUESTIONS), (0, 1, 9, 9, 9, 1), strict=True)
+    prompts = [_prompt(question, shots=shots) for question, shots in pairs]
+    answers = _answers(_ask(model, [Request(prompt, sampling=Sampling(max_tokens=most)) for prompt in prompts]))
+    for prompt, answer in zip(prompts, answers, strict=True):
+        _, values = reference.greedy(prompt, most)
+        assert answer.logprobs == pytest.approx(values[: len(answer.logprobs)], abs=1e-5)
+    steps = [rows for rows, tokens in read if tokens == 1]
+    assert len(steps) < most and sum(tokens > 1 for _, tokens in read) > 2, read
+    own = sum(answer.tokens_in for answer in answers)
+    assert model._loaded.window or sum(rows * tokens for rows, tokens in read if tokens > 1) < own
 
 
 def test_a_prefix_is_shared_only_where_no_padding_pushes_it_out_of_the_window(

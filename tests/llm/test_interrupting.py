@@ -71,7 +71,7 @@ class _Stops:
 def test_an_interrupted_model_keeps_each_answer_that_was_finished(
     workspace: Workspace, folder: Path, scored: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icl_curate.engine.backends.hf.scoring.TREE_TOKENS_CPU", 24)
+    monkeypatch.setattr("icl_curate.engine.backends.hf.scoring.PASS_TOKENS_CPU", 24)
     model = LocalModel(str(folder), LLMSettings(device="cpu", batch_size=64))
     loaded = model._ready()
     if scored:  # prompts that have nothing in common: a forward pass each

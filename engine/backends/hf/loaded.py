@@ -18,6 +18,10 @@ ROW_TOKENS_CUDA = 32768
 """The same for generation with CUDA, where a step of one token for each row leaves most of the GPU idle: with batches
 of 24,000 tokens an H100 answers six times as fast as with 8,192 (0.5 billion parameters)."""
 
+PASS_TOKENS_CPU = 512
+"""Tokens of a forward pass over prompts on a CPU, whose matrix units these fill: the cost of attention grows
+quadratically."""
+
 KEPT_TOKENS = 4096
 """Tokens of all prefixes cached between batches: at 135 million parameters 190 MB in float32."""
 

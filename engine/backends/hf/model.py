@@ -35,7 +35,7 @@ from ...pool.prompts import Prompt
 from ...pool.records import Message, Query
 from ..worker import Computing
 from .adapters import base_of
-from .loaded import ROW_TOKENS, ROW_TOKENS_CUDA, Loaded
+from .loaded import PASS_TOKENS_CPU, ROW_TOKENS, ROW_TOKENS_CUDA, Loaded
 from .loading import description_of, device_named, digest_of, dtype_named, fingerprint, weights_of
 from .scoring import Score, attention_to, score_rows, score_tree, tree_works
 from .tokens import (
@@ -74,61 +74,129 @@ class Generation:
     logprobs: list[float] = field(default_factory=list)
     entropies: list[float] = field(default_factory=list)
     finish: str = ""
+    shared: int = 0  # leading tokens that are read once for all that begin alike
+
+
+@dataclass(slots=True)
+class Beginning:
+    """What a forward pass over the prompts of some rows leaves: the logits of their last tokens, the cache, and which
+    of its tokens are no padding."""
+
+    logits: torch.Tensor
+    cache: Any
+    mask: torch.Tensor
 
 
 def generate(loaded: Loaded, generations: Sequence[Generation], shares: bool) -> Iterator[dict[int, Answer]]:
-    """Answers by the positions of their requests, each as soon as it has ended; generated in padded batches, longest
-    first, if it ``shares`` on the cache of their common leading tokens, where they are worth a pass of their own."""
-    order = sorted(generations, key=lambda d: -len(d.ids))
-    shared, longest = 0, len(order[0].ids) + max(d.sampling.max_tokens for d in order)
-    if shares and len(order) > 1 and longest <= (loaded.window or longest):  # a window would count padding as tokens
-        shared = min(common([d.ids for d in order]), len(order[-1].ids) - 1)
-        shared = shared if shared >= WORTH_SHARING else 0
-    prefix = loaded.prefix(order[0].ids[:shared]) if shared else None
+    """Answers by the positions of their requests, each as soon as it has ended; generated in batches, longest first.
+
+    If it ``shares``, prompts are read in passes of a few and continued in batches of many, whatever they begin with: a
+    step of one token takes about as long for one row as for many. What prompts begin with in common is read once.
+    """
+    alike = [[*generations]]
+    if shares:
+        alike = [[generations[i] for i in part] for part in grouped([d.ids for d in generations])]
+    for part in alike:
+        part.sort(key=lambda d: -len(d.ids))
+        shared = _shared(loaded, part) if shares else 0
+        for d in part:
+            d.shared = shared
+    alike.sort(key=lambda part: -len(part[0].ids))
+    order = list(chain.from_iterable(alike))
     tokens = ROW_TOKENS_CUDA if loaded.device.type == "cuda" else ROW_TOKENS
     while order:
-        count = max(1, tokens // (len(order[0].ids) + order[0].sampling.max_tokens))
+        count = max(1, tokens // (max(len(d.ids) for d in order) + max(d.sampling.max_tokens for d in order)))
         batch, order = order[:count], order[count:]
         start = time.monotonic()
-        for ended in _generate_batch(loaded, batch, shared, prefix):
+        for ended in _generate_batch(loaded, _passes(loaded, batch) if shares else [batch]):
             share = (time.monotonic() - start) / len(batch)
             yield {d.request: _finished(loaded, d, share) for d in ended}
 
 
-def _generate_batch(
-    loaded: Loaded, batch: Sequence[Generation], shared: int, prefix: Any
-) -> Iterator[list[Generation]]:
-    """The finished answers, after each token at which some end."""
+def _shared(loaded: Loaded, alike: Sequence[Generation]) -> int:
+    """Number of leading tokens that are read once for all of them, longest first; 0 if that saves nothing."""
+    longest = len(alike[0].ids) + max(d.sampling.max_tokens for d in alike)
+    if len(alike) == 1 or longest > (loaded.window or longest):  # a window would count padding behind them as tokens
+        return 0
+    shared = min(common([d.ids for d in alike]), len(alike[-1].ids) - 1)
+    return shared if shared >= WORTH_SHARING else 0
+
+
+def _passes(loaded: Loaded, batch: Sequence[Generation]) -> list[list[Generation]]:
+    """Rows that are read in one forward pass each: some that share the same tokens, or none."""
+    tokens = ROW_TOKENS_CUDA if loaded.device.type == "cuda" else PASS_TOKENS_CPU
+    passes: list[list[Generation]] = []
+    for d in batch:
+        first = passes[-1][0] if passes else d
+        alike = first.ids[: first.shared] == d.ids[: d.shared]
+        if passes and alike and (len(passes[-1]) + 1) * (len(first.ids) - first.shared) <= tokens:
+            passes[-1].append(d)
+        else:
+            passes.append([d])
+    return passes
+
+
+def _read(loaded: Loaded, rows: Sequence[Generation]) -> Beginning:
+    """Read prompts that share the same tokens, or none; what is their own is padded on the left."""
     import torch
 
-    device = loaded.device
-    rests = [d.ids[shared:] for d in batch]
+    shared = rows[0].shared
+    rests = [d.ids[shared:] for d in rows]
     width = max(len(rest) for rest in rests)
-    ids = torch.zeros((len(batch), width), dtype=torch.long)
-    mask = torch.ones((len(batch), shared + width), dtype=torch.long)
+    ids = torch.zeros((len(rows), width), dtype=torch.long)
+    mask = torch.ones((len(rows), shared + width), dtype=torch.long)
     for r, rest in enumerate(rests):
         ids[r, width - len(rest) :] = torch.tensor(rest)
         mask[r, shared : shared + width - len(rest)] = 0
     # computed here: the model's forward pass would count padding as positions
     positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, shared:]
-    if prefix is None:
-        cache = loaded.empty_cache()
-    else:
-        cache = copy.deepcopy(prefix)
-        cache.batch_repeat_interleave(len(batch))
-    mask = mask.to(device)
-    alive, ends = list(batch), _end_tokens(loaded)
-    lengths = [len(d.ids) for d in batch]
+    cache = loaded.empty_cache()
+    if shared:
+        cache = copy.deepcopy(loaded.prefix(rows[0].ids[:shared]))
+        cache.batch_repeat_interleave(len(rows))
+    shown: dict[str, Any] = {} if mask.all() else {"attention_mask": mask}  # without, it computes half the attention
+    shown |= {"position_ids": positions, "past_key_values": cache, "use_cache": True, "logits_to_keep": 1}
+    return Beginning(loaded.forward(ids, **shown).logits[:, -1], cache, mask.to(loaded.device))
+
+
+def _joined(loaded: Loaded, beginnings: Sequence[Beginning]) -> Beginning:
+    """All rows in one cache, padded on the left."""
+    from torch import cat
+    from torch.nn.functional import pad
+
+    if len(beginnings) == 1:
+        return beginnings[0]
+    lengths = [begun.mask.shape[1] for begun in beginnings]
+    gaps = [max(lengths) - length for length in lengths]
+    cache = loaded.empty_cache()
+    for i, layer in enumerate(cache.layers):
+        read = [(begun.cache.layers[i], gap) for begun, gap in zip(beginnings, gaps, strict=True)]
+        if read[0][0].get_seq_length():  # else it reads what another layer keeps
+            layer.update(*(cat([pad(getattr(one, kept), (0, 0, gap, 0)) for one, gap in read]) for kept in KEPT))
+    mask = cat([pad(begun.mask, (gap, 0)) for begun, gap in zip(beginnings, gaps, strict=True)])
+    return Beginning(cat([begun.logits for begun in beginnings]), cache, mask)
+
+
+KEPT = ("keys", "values")
+"""What a layer of a cache keeps, each of shape (rows, heads, tokens, size of a head)."""
+
+
+def _generate_batch(loaded: Loaded, passes: Sequence[Sequence[Generation]]) -> Iterator[list[Generation]]:
+    """The finished answers, after each token at which some end."""
+    import torch
+
+    alive, ends = list(chain.from_iterable(passes)), _end_tokens(loaded)
+    begun = _joined(loaded, [_read(loaded, rows) for rows in passes])
+    logits, cache, mask = begun.logits, begun.cache, begun.mask
+    lengths = [len(d.ids) for d in alive]
     while True:
-        masked: Any = {"attention_mask": mask, "position_ids": positions, "past_key_values": cache}
-        logits = loaded.forward(ids, **masked, use_cache=True, logits_to_keep=1).logits[:, -1]
         _step(loaded.tokenizer, alive, logits, ends)
         left = [r for r, d in enumerate(alive) if not d.finish]
         if len(left) < len(alive):
             yield [d for d in alive if d.finish]
             if not left:
                 return
-            rows = torch.tensor(left, device=device)
+            rows = torch.tensor(left, device=loaded.device)
             cache.batch_select_indices(rows)
             mask = mask[rows]
             lengths = [lengths[r] for r in left]
@@ -136,7 +204,9 @@ def _generate_batch(
         ids = torch.tensor([[d.out[-1]] for d in alive])
         positions = torch.tensor([[length] for length in lengths])
         lengths = [length + 1 for length in lengths]
-        mask = torch.cat([mask, torch.ones((len(alive), 1), dtype=mask.dtype, device=device)], dim=1)
+        mask = torch.cat([mask, mask.new_ones((len(alive), 1))], dim=1)
+        shown: Any = {"attention_mask": mask, "position_ids": positions, "past_key_values": cache}
+        logits = loaded.forward(ids, **shown, use_cache=True, logits_to_keep=1).logits[:, -1]
 
 
 def _step(tokenizer: Any, alive: Sequence[Generation], logits: torch.Tensor, ends: set[int]) -> None:
@@ -456,5 +526,5 @@ class LocalModel(Computing):
                 asked.append(Generation(i, ids, request.sampling, stops, generator, opened))
         if failed:
             yield failed
-        for group in grouped([generation.ids for generation in asked]) if asked else ():
-            yield from generate(loaded, [asked[i] for i in group], self._tree)
+        if asked:
+            yield from generate(loaded, asked, self._tree)

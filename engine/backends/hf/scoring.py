@@ -12,7 +12,7 @@ import numpy as np
 from ...base.arrays import Bools
 from ...pool.prompts import Prompt
 from ...pool.records import Message, Query
-from .loaded import ROW_TOKENS, Loaded, cut_back
+from .loaded import PASS_TOKENS_CPU, ROW_TOKENS, Loaded, cut_back
 from .tokens import WORTH_SHARING, Scored, common, encode, encode_options, render
 
 if TYPE_CHECKING:
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 TREE_TOKENS = 2048
 """Tokens of a forward pass over a forest: on an H100 1.5 times as fast as 1,024, and as fast as 4,096, whose mask is
-four times as large."""
-TREE_TOKENS_CPU = 512
-"""The same on a CPU, whose matrix units fill sooner: the cost of attention grows quadratically."""
+four times as large. On a CPU `PASS_TOKENS_CPU`."""
 TREE_TOLERANCE = {"float32": 0.01}
 """Largest difference, in nats, between tree and plain scores of the self-test, by dtype."""
 TREE_TOLERANCE_HALF = 0.5
@@ -68,7 +66,7 @@ def score_tree(loaded: Loaded, rows: Sequence[Scored]) -> Iterator[list[Score]]:
     """All options of many requests: the common prefix once, the rest as forests on its cache. Parts that begin alike
     and do not fit into one forest get their own prefix, recursively, as does a prompt that fills a forest by itself: a
     pass without a mask computes half of the attention. Results of one forward pass are yielded together."""
-    limit = TREE_TOKENS_CPU if loaded.device.type == "cpu" else TREE_TOKENS
+    limit = PASS_TOKENS_CPU if loaded.device.type == "cpu" else TREE_TOKENS
     rows = sorted(rows, key=lambda row: row.ids)
     shared = _shared(rows)
     apart, together = [], []
