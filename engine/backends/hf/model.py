@@ -173,6 +173,8 @@ def _joined(loaded: Loaded, beginnings: Sequence[Beginning]) -> Beginning:
         read = [(begun.cache.layers[i], gap) for begun, gap in zip(beginnings, gaps, strict=True)]
         if read[0][0].get_seq_length():  # else it reads what another layer keeps
             layer.update(*(cat([pad(getattr(one, kept), (0, 0, gap, 0)) for one, gap in read]) for kept in KEPT))
+            for one, _ in read:
+                one.reset()  # or all is in memory twice
     mask = cat([pad(begun.mask, (gap, 0)) for begun, gap in zip(beginnings, gaps, strict=True)])
     return Beginning(cat([begun.logits for begun in beginnings]), cache, mask)
 
