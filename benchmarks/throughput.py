@@ -1,10 +1,11 @@
 """How fast ``hf:`` scores options, beside transformers and llama.cpp with the same weights, precision and threads.
 
-    python benchmarks/throughput.py MODEL.gguf [--dtype bfloat16] [--prompts 12] [--llama PYTHON]
+    python benchmarks/throughput.py MODEL.gguf [--dtype bfloat16] [--prompts 12] [--answers TOKENS] [--llama PYTHON]
 
 Prompts of about 160 and 1,200 tokens, different shots in each, with 15 options. ``hf:`` gives the log-probabilities of
 all options; `transformers` a script that computes each prompt once and its options on the cache; the `prompts alone` of
-both others leave the options out, so they are more than these tools can reach. ``--llama``: the Python of an
+both others leave the options out, so they are more than these tools can reach. With ``--answers`` the prompts
+are answered instead, by transformers' own `generate` in one padded batch. ``--llama``: the Python of an
 environment with llama-cpp-python, which writes the weights into a file of the same precision first. All take turns;
 shown is the best of the rounds.
 """
@@ -26,7 +27,7 @@ from typing import Any
 if "--part" not in sys.argv:  # the other Python has llama.cpp alone
     from icl_curate.engine.backends.hf.loading import load_description, load_weights
     from icl_curate.engine.backends.hf.model import LocalModel
-    from icl_curate.engine.llm.types import Answer, LLMSettings, Request
+    from icl_curate.engine.llm.types import Answer, LLMSettings, Request, Sampling
     from icl_curate.engine.pool.prompts import Prompt
     from icl_curate.engine.pool.records import Message, Query
 
@@ -117,7 +118,17 @@ def score(ours: LocalModel, requests: list[Request]) -> None:
     if ours._loaded:
         ours._loaded.prefixes.kept.clear()  # as if nothing had been asked before
     answers = asyncio.run(ours.ask(requests))
-    assert all(isinstance(answer, Answer) and answer.option_logprobs for answer in answers)
+    assert all(isinstance(answer, Answer) and (answer.option_logprobs or answer.tokens_out) for answer in answers)
+
+
+def generate(model: Any, tokens: int, every: list[list[int]]) -> None:
+    """Answers by transformers, padded on the left."""
+    import torch
+
+    width = max(map(len, every))
+    rows = torch.tensor([[0] * (width - len(ids)) + ids for ids in every])
+    shown = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in every])
+    model.generate(rows, attention_mask=shown, max_new_tokens=tokens, do_sample=False, pad_token_id=0)
 
 
 def main() -> None:
@@ -125,6 +136,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     parser.add_argument("--prompts", type=int, default=12)
+    parser.add_argument("--answers", type=int, metavar="TOKENS", help="Answers of so many tokens at most.")
     parser.add_argument("--llama", help="The Python of an environment with llama-cpp-python.")
     parser.add_argument("--part", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -141,7 +153,8 @@ def main() -> None:
         asked = [prompt_of(shown, text, options) for shown, text, options in prompts(given.prompts, shots)]
         ids = [tokeniser(ours.rendered(prompt), add_special_tokens=False)["input_ids"] for prompt in asked]
         options = tokeniser(list(asked[0].choices), add_special_tokens=False)["input_ids"]
-        sizes[str(tokens)] = [Request(prompt, score=True) for prompt in asked], ids, options
+        sampling = Sampling(max_tokens=given.answers or 1)
+        sizes[str(tokens)] = [Request(one, not given.answers, sampling) for one in asked], ids, options
     with tempfile.TemporaryDirectory() as temporary, torch.inference_mode():
         file = Path(temporary) / "prompts.json"
         file.write_text(json.dumps({size: ids for size, (_, ids, _) in sizes.items()}))
@@ -153,6 +166,8 @@ def main() -> None:
                 "transformers": partial(each_of, partial(script, theirs, options=options), every),
                 "transformers, prompts alone": partial(each_of, partial(alone, theirs), every),
             }
+            if given.answers:
+                works["transformers"] = partial(generate, theirs, given.answers, every)
             times: dict[str, list[float]] = {}
             for _ in range(ROUNDS):
                 for name, work in works.items():
