@@ -14,7 +14,7 @@ import random
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..base.errors import LLMError
@@ -110,7 +110,8 @@ class Failure:
     """Why there is no answer; ``missing``: a recording has none; ``setting``: what the user set is refused, or cannot
     be sent; ``raised``: a program failed. ``retry_after`` is the pause requested by the server, in seconds;
     ``unreachable``: no server replied at all (connection refused or closed). ``tokens_in`` and ``tokens_out`` are those
-    of the reply, 0 if it does not tell them; ``calls``: the calls that it took, 0 if as many as an answer."""
+    of the reply, 0 if it does not tell them; ``calls``: the calls that it took, 0 if as many as an answer;
+    ``status``: that of HTTP of a failure that may pass, 0 if there is none."""
 
     kind: FailureKind
     message: str
@@ -120,6 +121,7 @@ class Failure:
     tokens_in: int = 0
     tokens_out: int = 0
     calls: int = 0
+    status: int = field(default=0, compare=False)
 
     @property
     def retryable(self) -> bool:
@@ -134,6 +136,16 @@ class Failure:
     def fatal(self) -> bool:
         """No other request of the run can succeed: stop the run."""
         return self.kind in {"auth", "quota", "not_found", "redirect", "capability", "setting"}
+
+    @property
+    def busy(self) -> bool:
+        """The server has too many requests, or is not ready."""
+        return self.kind == "rate_limit" or self.status in (503, 529)
+
+    @property
+    def gone(self) -> bool:
+        """No server was found, or none behind a proxy."""
+        return self.unreachable or self.status in (502, 504)
 
 
 class Refused(Exception):
@@ -208,18 +220,20 @@ def failure_of_status(status: int, headers: Mapping[str, str], body: object) -> 
     if codes & _QUOTA_CODES or status == 402 or (status == 400 and _UNPAID.search(message)):
         return Failure("quota", message)
     if status == 429:
-        return Failure("rate_limit", message, retry_after)
+        return Failure("rate_limit", message, retry_after, status=status)
     if status in (401, 403) or (status == 400 and _NO_KEY.search(message)):
         return Failure("auth", message)
     if status in (404, 405, 501) or (400 <= status < 500 and _MODEL_MISSING.search(message.lower())):
         return Failure("not_found", message)
     if status in (408, 409, 425) or status >= 500:
-        return Failure("transient", message, retry_after)
+        return Failure("transient", message, retry_after, status=status)
     return Failure("request", message)
 
 
 def _looks_like_context(status: int, codes: set[str], message: str) -> bool:
     if codes & _CONTEXT_CODES:
+        return True
+    if status in (413, 429) and "request too large for" in message.lower():  # more tokens than OpenAI allows a minute
         return True
     # a 429 may also mention "tokens", and a gateway's 502 page may contain anything
     return status in (400, 413, 422, 500) and bool(_CONTEXT.search(message))

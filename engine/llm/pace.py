@@ -2,12 +2,19 @@
 can do about that, and how many calls are in flight: additive increase, multiplicative decrease.
 
 Their number doubles until the server first says "too many requests", then grows by a twentieth for each round without
-failures that used every slot. Only a 429 reduces it, and once per episode: the other calls in flight at that time carry
-no new information. A 5xx stops growth without a reduction, because a broken server does not indicate load.
+failures that used every slot. Signs of load reduce it (429, 503, a timeout), once per episode: the other calls in
+flight at that time carry no new information. Any other 5xx stops growth without a reduction, because a broken server
+does not indicate load, and nor does one that answers nobody. An answer that took over half of the time it has does not
+count for growth: twice as many at once could take all of it.
+
+Most limits are per minute, and a restart takes a minute or more, while six attempts end after some ten seconds. So a
+request that a busy server turned away, or that found none since, is sent for as long as it may come back (`MINUTE`,
+`SILENCE`), whatever its number of attempts.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter, deque
@@ -65,6 +72,12 @@ NO_ANSWERS = 20
 RAISED = 10
 """The same for runs of a program that fail: an error is seldom a glitch."""
 
+MINUTE = 90.0
+"""Seconds from the start of a run for which a server may turn every request away."""
+
+SILENCE = 300.0
+"""The same since its latest answer."""
+
 LONG_PAUSE = 5.0
 """Pauses requested by a server are reported to the user from this many seconds on."""
 
@@ -86,6 +99,8 @@ class Attempts:
 
     started: float = field(default_factory=time.monotonic)
     count: int = 0
+    failed: float = math.inf
+    """When the first one failed."""
     malformed: Counter[bytes] = field(default_factory=Counter)
 
 
@@ -95,12 +110,20 @@ class Retries:
     def __init__(self, settings: LLMSettings, llm: str, notes: deque[str]) -> None:
         self._settings, self._llm, self._notes = settings, llm, notes
         self._noted_until = 0.0
+        self._began = time.monotonic()
+        self.answered_at = self.there_at = -math.inf
+        """When the latest answer came, and when the latest request was sent that got one."""
         self._told = {"missing"}
         """Kinds of failures of which one was told, or that are told together."""
+
+    def answered(self, now: float, sent_at: float) -> None:
+        self.answered_at, self.there_at = now, max(self.there_at, sent_at)
 
     def sort(self, failed: Sequence[tuple[Job, Failure]], attempts: Attempts) -> SortedFailures:
         """Sort the requests that failed at the latest of ``attempts``."""
         failures = SortedFailures()
+        if failed:
+            attempts.failed = min(attempts.failed, time.monotonic())
         for (key, request), failure in failed:
             asked_to_wait = failure.retry_after or 0.0 if failure.retryable else 0.0
             if failure.fatal or asked_to_wait > self._settings.max_wait:
@@ -116,6 +139,10 @@ class Retries:
                 failures.again.append((key, request))
                 failures.delay = max(failures.delay, wait)
                 self._note_wait(asked_to_wait)
+                if attempts.count == self._settings.attempts and "again" not in self._told:
+                    self._told.add("again")
+                    told = "turned a prompt away, which is sent again for longer"
+                    self._notes.append(f"{self._llm} {told}: {failure.message}")
         missing = [failure.message for _, failure in failed if failure.kind == "missing"]
         if missing:  # a recording is asked for all prompts at once
             self._notes.append(f"failed: {counted(len(missing), 'prompt')} without a recorded answer; {missing[0]}")
@@ -123,10 +150,21 @@ class Retries:
 
     def _wait(self, failure: Failure, attempts: Attempts, malformed: int) -> float | None:
         """Seconds until the request should be retried; None if its failure is final."""
-        if not failure.retryable or attempts.count >= self._settings.attempts or malformed >= MALFORMED_ATTEMPTS:
+        if not failure.retryable or malformed >= MALFORMED_ATTEMPTS:
             return None
         wait = pause(attempts.count, failure.retry_after)
-        return wait if time.monotonic() - attempts.started + wait <= self._settings.max_wait else None
+        again = time.monotonic() + wait
+        if attempts.count >= self._settings.attempts and again > self._until(failure, attempts):
+            return None
+        return wait if again - attempts.started <= self._settings.max_wait else None
+
+    def _until(self, failure: Failure, attempts: Attempts) -> float:
+        """Until when a request is sent again, however often it was: its failure says nothing of it."""
+        if self._settings.attempts == 1:
+            return -math.inf
+        if failure.busy or (failure.gone and self.there_at < attempts.failed):
+            return max(self._began + MINUTE, self.answered_at + SILENCE)
+        return -math.inf
 
     def _note_wait(self, seconds: float) -> None:
         """Report once for all calls that wait at the same time."""
@@ -138,8 +176,9 @@ class Retries:
 
 class NoAnswers:
     """Tells from the results in a row without an answer when a server is given up, where a glitch is not enough: it is
-    dead (so many calls without any reply, over some seconds), or it charges for replies that are none (so many of
-    them). A prompt's own refusal is no such sign: an answer between them begins anew."""
+    dead (so many calls without any reply, over some seconds), it turns all away (so many prompts that failed), or it
+    charges for replies that are none (so many of them). A prompt's own refusal is no such sign: an answer between them
+    begins anew."""
 
     def __init__(self, free: bool = False) -> None:
         """``free``: its replies cost nothing, so that empty ones may go on."""
@@ -149,14 +188,22 @@ class NoAnswers:
 
     def begin(self) -> None:
         """A new run: what its server did not reply to earlier ones no longer counts."""
-        self._silent = 0
+        self._silent = self._lost = 0
         self._since = 0.0
         self._answered = False
+
+    def lost(self, failure: Failure, llm: str) -> LLMError | None:
+        """Count one more prompt that is not tried again; the error if the server must be given up."""
+        self._lost += failure.attempts > 1 and (failure.busy or failure.gone)  # a 500 may be due to these prompts
+        if self._lost < NO_ANSWERS:
+            return None
+        what = f"{llm} gives no answers: {self._lost:,} prompts in a row failed: {failure.message}"
+        return LLMError(what, explain(failure, llm).fix)
 
     def given_up(self, result: Result, llm: str, now: float) -> LLMError | None:
         """Count one more result; the error if the server must be given up."""
         if isinstance(result, Answer):
-            self._silent, self._answered = 0, True
+            self._silent, self._lost, self._answered = 0, 0, True
             if result.text.strip() or self._free:
                 self._replies.clear()
                 return None
@@ -222,7 +269,7 @@ class Limiter:
             self._set(now, min(grown, self.ceiling))
 
     def refused(self, now: float, sent_at: float, retry_after: float | None) -> None:
-        """A 429 for a call sent at ``sent_at``."""
+        """A sign of load, for a call sent at ``sent_at``."""
         self._clean = 0
         self._slow_start = False
         if sent_at <= self._cut_at or now < self._until:
@@ -232,7 +279,7 @@ class Limiter:
         self._set(now, max(1, int(self.limit * CUT)))
 
     def failed(self) -> None:
-        """A 5xx, a timeout or a broken connection: the round has a failure."""
+        """Another 5xx or a broken connection: the round has a failure."""
         self._clean = 0
 
     def _set(self, now: float, limit: int) -> None:

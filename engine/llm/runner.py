@@ -26,7 +26,7 @@ from . import cache, loop
 from .budget import FREE, SPREAD, Budget, Charges, Price, Reservation
 from .claims import Claims, claims_in
 from .cost import Plan
-from .pace import Attempts, Job, Limiter, NoAnswers, Retries
+from .pace import EPISODE, Attempts, Job, Limiter, NoAnswers, Retries
 from .probing import adopt_stored, probe
 from .types import DEFAULTS, Answer, Backend, Failure, LLMSettings, Request, Result, Streams
 from .writer import Writer, disk_full
@@ -351,6 +351,9 @@ class _Run:
             failures = self.retries.sort(sent.failed, attempts)
             if failures.error is not None:
                 self._fail(failures.error)
+            for _, failure in failures.settled:
+                if (error := self.no_answers.lost(failure, self.llm)) is not None:
+                    self._fail(error)
             if failures.settled:
                 sent.commits.append(self._commit(failures.settled))
             await self._committed(sent.commits)
@@ -410,13 +413,16 @@ class _Run:
         now = time.monotonic()
         before = self.limiter.limit
         if isinstance(result, Answer):
-            self.limiter.answered(now, saturated=len(self.tasks) >= before)
-        elif result.kind == "rate_limit":
+            self.retries.answered(now, sent_at)
+            fast = now - sent_at <= self.settings.timeout / 2
+            self.limiter.answered(now, saturated=fast and len(self.tasks) >= before)
+        elif result.kind == "timeout" or (result.busy and self.retries.answered_at + EPISODE > now):
             self.limiter.refused(now, sent_at, result.retry_after)
         elif result.retryable:
             self.limiter.failed()
         if self.limiter.limit < before:
-            self.notes.append(f"{self.llm} limits the rate: concurrency lowered from {before} to {self.limiter.limit}")
+            why = "limits the rate" if isinstance(result, Failure) and result.kind == "rate_limit" else "is overloaded"
+            self.notes.append(f"{self.llm} {why}: concurrency lowered from {before} to {self.limiter.limit}")
         if self.limiter.limit != before:
             self.wake.set()
         if (error := self.no_answers.given_up(result, self.llm, now)) is not None:

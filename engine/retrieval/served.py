@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +43,7 @@ QUERIES = 10_000
 """Maximum queries whose vectors are kept."""
 MOST_DIMENSIONS = 1 << 16
 LONGEST_WAIT = 120.0
-"""Seconds: a server that asks for a longer pause ends the work."""
+"""Seconds: a server that asks for a longer pause ends the work, and so does one that is busy for so long."""
 
 _BYTES_PER_TOKEN = 4.0
 
@@ -125,6 +127,7 @@ class ServedEncoder:
         self.address = Address.of(access.url)
         self.tokens = 0
         """Tokens read by the server so far."""
+        self._answered_at = 0.0
         self._bills, self._foreseen = 0, 0
         """Requests that were answered so far, and `estimate` of their texts."""
         self._width = dimension
@@ -242,14 +245,18 @@ class ServedEncoder:
 
     def _patiently(self, texts: Sequence[str], stop: threading.Event) -> Float32s:
         """The vectors of one batch, with retries; in parts if the server does not take it whole."""
-        for attempt in range(1, self.access.attempts + 1):
+        started = time.monotonic()
+        for attempt in count(1):
             try:
                 return self._once(texts)
             except _Failed as error:
                 failure, attempts = error.failure, 2 if error.gone else self.access.attempts
             if failure.kind in ("request", "context", "refusal"):
                 return self._divided(texts, stop, failure.message)
-            last = attempt >= attempts or (failure.retry_after or 0.0) > LONGEST_WAIT
+            # limits are mostly per minute, which attempts do not outlast
+            waited = time.monotonic() - max(started, self._answered_at)
+            patient = failure.busy and attempts > 1 and waited < LONGEST_WAIT
+            last = (attempt >= attempts and not patient) or (failure.retry_after or 0.0) > LONGEST_WAIT
             if last or not failure.retryable or stop.is_set():
                 break
             stop.wait(pause(attempt, failure.retry_after))
@@ -281,6 +288,7 @@ class ServedEncoder:
         vectors, tokens = self._read(response.content, texts)
         with self._lock:
             self.tokens += tokens
+            self._answered_at = time.monotonic()
             self._bills, self._foreseen = self._bills + 1, self._foreseen + estimate(texts)
             if self._width is None:
                 self._width = vectors.shape[1]

@@ -300,6 +300,11 @@ FLAGGED = {
     "metadata": {"reasons": ["violence"], "flagged_input": "please", "provider_name": "Azure"},
 }
 
+TOO_LARGE = (
+    "Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Requested 31017. The "
+    "input or output tokens must be reduced in order to run successfully."
+)
+
 BAD_REPLIES: dict[str, tuple[Any, str]] = {
     "HTML with 200": (page(), "malformed"),
     "a JSON string": (ok("hi"), "malformed"),
@@ -339,6 +344,7 @@ BAD_REPLIES: dict[str, tuple[Any, str]] = {
     "402": (error(402, "pay"), "quota"),
     "no such model": (error(404, "The model `x` does not exist.", "model_not_found"), "not_found"),
     "model as 400": (error(400, "model 'x' not found, try pulling it first"), "not_found"),
+    "OpenAI context, by the minute": (error(429, TOO_LARGE, "rate_limit_exceeded"), "context"),
     "OpenAI context": (error(400, "This model's maximum context length is 8192", "context_length_exceeded"), "context"),
     "vLLM context": (raw(400, VLLM_OLD), "context"),
     "vLLM context, newer": (raw(400, {"error": VLLM_NEW}), "context"),

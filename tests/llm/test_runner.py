@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories.backends import OwnBackend
 from factories.patience import PATIENCE
 from factories.servers import Call, Server, answer_to, error, ok, page, tokens_in
 from factories.usage import calls_in, usage_in
@@ -337,6 +338,45 @@ def test_a_rate_limited_server_is_found_its_level(workspace: Workspace, opened: 
         )
     assert all(isinstance(result, Answer) for result in results)
     assert any("limits the rate" in note for note in notes)
+
+
+class Overloaded(OwnBackend):
+    """Turns away more than four at once by a 503."""
+
+    in_flight = 0
+
+    async def ask(self, requests: Sequence[Request]) -> list[Result]:
+        self.in_flight += 1
+        try:
+            if self.in_flight > 4:
+                return [Failure("transient", "HTTP 503: busy", status=503)]
+            await asyncio.sleep(0.01)
+            return [Answer("word", tokens_in=1, tokens_out=1)]
+        finally:
+            self.in_flight -= 1
+
+
+def test_an_overloaded_server_is_asked_less_at_once_and_answers_all(workspace: Workspace) -> None:
+    notes: list[str] = []
+    backend, report = Overloaded(), Monitor(lambda event: notes.append(event.note))
+    results = runner.ask(workspace, backend, [request(i) for i in range(100)], LLMSettings(), monitor=report)
+    assert all(isinstance(result, Answer) for result in results)
+    assert any(note.startswith("scripted is overloaded: concurrency lowered from") for note in notes)
+
+
+class Slow(OwnBackend):
+    """Takes all of its time."""
+
+    def _answer(self, request: Request) -> Result:
+        return Answer("word", tokens_in=1, tokens_out=1)
+
+
+def test_a_server_that_needs_its_time_is_not_asked_more_at_once(workspace: Workspace) -> None:
+    backend = Slow()
+    runner.ask(workspace, backend, [request(i) for i in range(100)], LLMSettings(timeout=0.0))
+    assert runner._limiters[backend].history == []
+    runner.ask(workspace, other := Slow(), [request(-i) for i in range(1, 100)], LLMSettings())
+    assert runner._limiters[other].history
 
 
 @pytest.mark.parametrize(

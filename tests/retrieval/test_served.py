@@ -99,6 +99,18 @@ def test_rate_limits_errors_and_dropped_connections_pass() -> None:
         assert sorted(sent_texts(server)) == sorted(texts(200))
 
 
+def test_a_limit_that_outlasts_the_attempts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def limited(server: Server, call: Call, seen: int) -> Reply | None:
+        return error(429, "slow down", "rate_limit_exceeded") if seen < 10 else None
+
+    monkeypatch.setattr(served, "pause", lambda *_: 0.0)
+    with Server(fault=limited) as server:
+        assert encoder(server).encode(["a"]).shape == (1, 8)
+    monkeypatch.setattr(served, "LONGEST_WAIT", 0.0)
+    with Server(fault=limited) as server, pytest.raises(LLMError, match="slow down"):
+        encoder(server).encode(["a"])
+
+
 def _reply(data: Any, **more: Any) -> Reply:
     return ok({"data": data, **more})
 
