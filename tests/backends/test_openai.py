@@ -15,6 +15,7 @@ from factories import servers
 from factories.servers import Call, Server, answer_to, error, logprob, ok, page, tokenise, tokens_in
 from hypothesis import given
 from hypothesis import strategies as st
+from icl_curate.engine.backends.openai import server as server_module
 from icl_curate.engine.backends.openai import wire
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import LLMError, UsageError
@@ -592,3 +593,13 @@ def test_a_prompt_and_an_option_that_cannot_be_told_apart_are_not_scored() -> No
 def test_a_broken_echo_never_scores(found: Any) -> None:
     with pytest.raises(wire.Malformed):
         wire.echoed_option({"logprobs": found}, "Q:", " blue")
+
+
+def test_a_probe_outlasts_a_limit_that_others_use_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "pause", lambda *_: 0.0)
+    busy = error(429, "slow down", "rate_limit_exceeded")
+    with Server(fault=lambda server, call, seen: busy if seen < 8 else None, echo=True) as server:
+        assert probe(open_server(server)).scoring  # a failed echo would be kept as none
+    monkeypatch.setattr(server_module, "MINUTE", 0.0)
+    with Server(fault=lambda *_: busy) as server, pytest.raises(LLMError, match="slow down"):
+        probe(open_server(server))

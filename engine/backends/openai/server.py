@@ -15,14 +15,15 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote_plus
 
 from ...base.errors import BudgetError, LLMError, UsageError
 from ...http.address import NO_KEY, Address, filled
-from ...http.refusals import LONGEST, SENT, error_in, failure_of, key_in, pause, shorten, without_keys
+from ...http.refusals import SENT, error_in, failure_of, key_in, pause, shorten, without_keys
 from ...llm.budget import SPREAD, Budget
-from ...llm.pace import explain, key_fix
+from ...llm.pace import MINUTE, explain, key_fix
 from ...llm.types import DEFAULTS, Answer, Capabilities, Failure, LLMSettings, Outgoing, Request, Result, Sampling
 from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
@@ -324,13 +325,16 @@ class OpenAIServer:
     async def _patiently(
         self, send: Callable[[], Awaitable[_Reply]], messages: Sequence[Message], attempts: int, longest: float = 60.0
     ) -> _Reply:
-        """A call of the probe, with retries, half as many of a server that is not reached, after pauses of at most so
-        many seconds; paid work is retried by the runner."""
-        for attempt in range(1, attempts + 1):
+        """A call of the probe, with retries, half as many of a server that is not reached and more of one that is busy,
+        after pauses of at most so many seconds; paid work is retried by the runner."""
+        started = time.monotonic()
+        for attempt in count(1):
             reply = await self._paid(send, messages)
-            if not isinstance(reply, Failure) or not reply.retryable or (reply.retry_after or 0.0) > LONGEST:
+            if not isinstance(reply, Failure) or not reply.retryable or (reply.retry_after or 0.0) > MINUTE:
                 break
-            if attempt == (attempts // 2 if reply.unreachable else attempts):
+            # a job of the same user may take all that a minute allows, and what is found is kept
+            busy = reply.busy and time.monotonic() - started < MINUTE
+            if attempt >= (attempts // 2 if reply.unreachable else attempts) and not busy:
                 break
             await asyncio.sleep(min(pause(attempt, reply.retry_after), longest))
         return reply
