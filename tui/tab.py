@@ -68,6 +68,8 @@ LEAST_LINES = 3
 RETRY = 2.0
 """Seconds until a locked workspace is tried again."""
 
+UNREAD = Empty("it could not be read: f5 tries again", "", "")
+
 BY_KEY = frozenset({"cost", "start"})
 """Work that a key began: to read the tab again does not do it again."""
 
@@ -174,6 +176,7 @@ class Tab(Part):
             waits = self.nothing.command.startswith("icl-curate jobs")
             told = f"wait: {self.nothing.what}" if waits else f"first: {self.nothing.command}"
             told = "still reading: nothing was done" if self.nothing is READING else told
+            told = UNREAD.what if self.nothing is UNREAD else told
             self.notify(told, severity="warning", markup=False)
         return self.nothing is not None
 
@@ -255,6 +258,12 @@ class Tab(Part):
             found = self.read(workspace)
             return under_way(found, workspace) if isinstance(found, Empty) else found
 
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Keys act on what is seen: if the focus leaves what is shown alone, the rest is shown again."""
+        alone = self.screen.maximized
+        if alone is not None and alone not in event.widget.ancestors_with_self:
+            self.screen.minimize()
+
     def take_focus(self) -> None:
         """Focus the tab's first widget, or nothing: if focus stayed on a hidden tab, keys would act there."""
         if self.display:  # it may have been left while it was read
@@ -280,6 +289,9 @@ class Tab(Part):
         self._trouble(text + (" (trying again)" if again else ""))
         if again:
             self.set_timer(RETRY, self.reload)
+        elif kind == "load" and self.nothing is READING:
+            self.nothing = UNREAD
+            self.query_one(Nothing).show_row(UNREAD)
 
     def _loaded(self, content: Any) -> None:
         self._trouble("")
@@ -397,6 +409,9 @@ class LLMTab(Tab):
 
         def costed(found: tuple[Plan, str]) -> None:
             plan, where = found
+            if not self.is_shown(request):
+                self.notify("not asked: something else is shown now")
+                return
             if not plan.to_ask or plan.cost == (0.0, 0.0):
                 if plan.to_ask and where and where != self._destination_shown:
                     self._destination_shown = where
@@ -410,6 +425,10 @@ class LLMTab(Tab):
             return request.cost(review.opened(), review.session_cache()), destination(request.settings)
 
         self.in_thread("cost", cost, costed)
+
+    def is_shown(self, request: Any) -> bool:
+        """Whether what a request is about is still shown."""
+        raise NotImplementedError
 
     def stop(self) -> None:
         """Stop the running requests: no further call is sent."""

@@ -215,7 +215,7 @@ class Pick(Dialog[Any], BackgroundWork):
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
         event.stop()
-        self._now = None
+        self._now, self._taken = None, False
         if self._beyond is not None:
             self._reading.add("beyond")
             self._look_beyond_soon()

@@ -12,6 +12,7 @@ from textual.containers import Vertical
 from textual.notifications import Notification
 from textual.widgets import Static
 
+from ...engine.base.errors import CurateError
 from ...engine.pool.display import display_line
 from ...engine.store.decisions import DecidedRow, DecisionBatch, decided_rows, history
 from ...render.columns import LineColumn
@@ -20,7 +21,7 @@ from ..actions import FIND, Action
 from ..widgets.bars import COLOURS, KeyBar
 from ..widgets.lines import Line, names_line
 from ..widgets.table import LineTable
-from ..workers import BackgroundWork
+from ..workers import BackgroundWork, error_text
 from .dialog import Dialog
 
 MOST = 500
@@ -86,6 +87,12 @@ class History(Dialog[None], BackgroundWork):
     def reload(self) -> None:
         self.in_thread("load", lambda: history(self.review.opened(), MOST), self._show)
 
+    def failed(self, kind: str, error: CurateError) -> None:
+        super().failed(kind, error)
+        unread = self.rows if kind == "rows" else self.table
+        unread.message = error_text(error, ": ")
+        unread.refresh()
+
     @property
     def table(self) -> LineTable:
         return self.query_one("#decisions", LineTable)
@@ -135,6 +142,7 @@ class History(Dialog[None], BackgroundWork):
             made = next((one for one in self._listed if str(one.batch) == made.targets[0]), made)
         head = f"#{made.batch}  {made.action}  {decided(made)}  {made.reason}"
         self.query_one("#heading", Static).update(Text(display_line(head, 200), "bold"))
+        self.rows.message = "reading …"
         self.rows.fill([])
         self._show_only(self.rows)
         self.in_thread("rows", lambda: decided_rows(self.review.opened(), made.batch, MOST), self._show_rows)

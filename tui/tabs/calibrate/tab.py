@@ -179,6 +179,7 @@ class CalibrateTab(LLMTab):
 
     def action_arm(self, by: int) -> None:
         self.stop()
+        self.forget("case")
         self.model.next_arm(by)
         self._arrange()
         self.reload()
@@ -205,6 +206,7 @@ class CalibrateTab(LLMTab):
         """Read the query under the cursor."""
         request = self.model.cached_rounds(self.current)
         if request is None:
+            self.forget("case")
             self._show_case()
             return
 
@@ -294,10 +296,16 @@ class CalibrateTab(LLMTab):
 
         def show_answer(stepped: SteppedQuery) -> None:
             if self.current == request.row and self.model.answered(request, stepped):
+                self.forget("case")  # as it was before the answer
                 self._show_case()
                 self.rounds.cursor = len(stepped.rounds) - 1
+            else:
+                self._soon()  # its query may be read already, without the answer
 
         self.ask_llm(request, show_answer, show_asking)
+
+    def is_shown(self, request: Any) -> bool:
+        return bool(self.current == request.row and self.model.arm == request.arm)
 
     def ended(self) -> None:
         self._show_case()

@@ -90,6 +90,8 @@ class DemosModel(TabModel, MarkedRows):
         super().__init__()
         self.asked = DemosQuery()
         self.known: LedgerState | None = None
+        self.unread = False
+        """The workspace may have changed since that was ``known``."""
         self.unsearched: tuple[DemosQuery, int] = self.asked, 0
         """The latest query without a text to search, and how many rows it found."""
         self.found: FoundRows | None = None
@@ -138,8 +140,8 @@ class DemosModel(TabModel, MarkedRows):
         return matches
 
     def search(self, top: int) -> Search | None:
-        """The current search; a running one is stopped. None before anything was read."""
-        if self.known is None:
+        """The current search; a running one is stopped. None if the workspace has to be read first."""
+        if self.known is None or self.unread:
             return None
         self._stop.stop()
         self._stop = Stop()
@@ -156,6 +158,7 @@ class DemosModel(TabModel, MarkedRows):
         same = self.found is not None and self.found.asked == matches.asked
         if self._wanted is not None and matches.asked == self.asked:
             here, same, self._wanted = self._wanted, True, None
+        self.unread = self.unread and matches.known is self.known
         self.known, self.rows, self.found = matches.known, matches.rows, matches
         if not matches.asked.filter.search:
             self.unsearched = matches.asked, len(matches.rows)

@@ -93,7 +93,7 @@ class DemosTab(Tab, MarkKeys):
     # Content.
 
     def reload(self) -> None:
-        self._top = round(self.table.scroll_y)
+        self._top, self.model.unread = round(self.table.scroll_y), True
         super().reload()
 
     def read(self, workspace: Workspace) -> FoundRows | Empty:

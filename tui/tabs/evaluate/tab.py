@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Static
 
+from ....engine.base.errors import CurateError
 from ....engine.llm.marks import figure
 from ....engine.pool.display import display_line, display_text
 from ....engine.store.browse import Listed, listed, pruned_rows
@@ -32,7 +33,7 @@ from ...widgets.matrix import Matrix
 from ...widgets.plots import Forest, ForestScale, Span
 from ...widgets.reader import Detail
 from ...widgets.table import LineTable
-from ...workers import at_rest, later
+from ...workers import at_rest, error_text, later
 from .model import (
     RUN_COLUMNS,
     EvaluateData,
@@ -116,6 +117,12 @@ class OutcomeDialog(Dialog[None], RowKeys):
         self.table.fill([_line(place, shot, self._outcome.wanted) for place, shot in enumerate(shots, 1)])
         self.refresh_bindings()
         self._look_soon()
+
+    def failed(self, kind: str, error: CurateError) -> None:
+        super().failed(kind, error)
+        if kind == "load":
+            self.table.message = error_text(error, ": ")
+            self.table.refresh()
 
     def row_here(self) -> PoolRow | None:
         at = self.table.cursor

@@ -7,6 +7,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Static
 
+from ....engine.base.errors import CurateError
 from ....engine.store.workspace import Workspace
 from ...actions import Action
 from ...dialogs.start import propose
@@ -14,7 +15,7 @@ from ...model import Empty
 from ...tab import Tab
 from ...widgets.reader import Reader
 from ...widgets.table import LineTable, choosing
-from ...workers import at_rest
+from ...workers import at_rest, error_text
 from .model import COLUMNS, FORMATS, ExportData, ExportFormat, ExportModel, read
 
 
@@ -77,9 +78,16 @@ class ExportTab(Tab):
             records[of.name] = record
             reader.read(of.shown(record))
 
-        if of.name not in records:
+        if of.name in records:
+            self.forget("record")  # that of another format, which is not read yet
+        else:
             read = lambda: self.model.record(self.review.opened(), self.review.settings, of)  # noqa: E731
             self.in_thread("record", read, take)
+
+    def failed(self, kind: str, error: CurateError) -> None:
+        super().failed(kind, error)
+        if kind == "record":
+            self.query_one("#record", Reader).read(self.format.shown(error_text(error)))
 
     # Actions.
 

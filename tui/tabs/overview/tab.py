@@ -207,6 +207,11 @@ class OverviewTab(Tab):
 
         self.in_thread("suspects", check, checked)
 
+    def failed(self, kind: str, error: CurateError) -> None:
+        super().failed(kind, error)
+        if kind == "suspects":
+            self._check = None
+
     def on_resize(self) -> None:
         """A card is laid out anew only if what it shows changes after the screen was."""
         for card in self.query(FittedCard):

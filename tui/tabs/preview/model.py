@@ -237,6 +237,9 @@ class PreviewModel(TabModel):
         self.pane = "why"
         self.sides = (Side(), Side())
         self.selecting = False
+        """A selection is in progress, or follows what is being typed."""
+        self._unselected = False
+        """The last selection failed: it is made again once the workspace was read again."""
         self._row: int | None = None
         """The validation query requested by an earlier session or another tab."""
         self._postponed: tuple[Sequence[int], bool] | None = None
@@ -268,7 +271,7 @@ class PreviewModel(TabModel):
             for i, name in enumerate(self.methods):
                 self.methods[i] = name or next(method for method in usual if method not in self.methods)
             self._to_row(data)
-        return before is None or (before.fingerprint, before.settings, before.trained) != (
+        return before is None or self._unselected or (before.fingerprint, before.settings, before.trained) != (
             data.fingerprint, data.settings, data.trained,
         )  # fmt: skip
 
@@ -312,7 +315,9 @@ class PreviewModel(TabModel):
     def type_query(self, value: str) -> bool:
         """Set the typed query; returns whether it differs in more than blanks."""
         before, self.typed = self.typed, value
-        return before.strip() != value.strip()
+        if changed := before.strip() != value.strip():
+            self.selecting, self._postponed = self.found is not None and bool(value.strip() or self.queries), None
+        return changed
 
     # Selecting.
 
@@ -328,12 +333,14 @@ class PreviewModel(TabModel):
         """Change the number of shots."""
         self.shots = max(0, min(self.settings.k + by, MOST_SHOTS))
 
-    def select(self) -> SelectionRequest | None:
-        """The selections to be made now; None while there is no query."""
+    def select(self, same: bool = False) -> SelectionRequest | None:
+        """The selections to be made now; None while there is no query. ``same``: an LLM request made meanwhile was
+        meant for these."""
         typed = self.typed.strip()
         if self.found is None or not (typed or self.queries):
             return None
-        self.selecting, self._postponed = True, None
+        self.selecting, self._unselected = True, False
+        self._postponed = self._postponed if same else None
         for side, method in zip(self.sides, self.methods, strict=True):
             side.wait(method, "selecting …")
         row = int(self.found.validation[self.place]) if self.queries else -1
@@ -348,7 +355,7 @@ class PreviewModel(TabModel):
 
     def stop_selecting(self) -> None:
         """The selection failed."""
-        self.selecting, self._postponed = False, None
+        self.selecting, self._postponed, self._unselected = False, None, True
 
     # Requests.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -128,7 +130,7 @@ class PreviewTab(LLMTab, RowKeys):
             yield Reader(id="more")
 
     def on_mount(self) -> None:
-        self._typed_soon = later(self, 0.2, self._select)
+        self._typed_soon = later(self, 0.2, lambda: self._select(same=True))
         self._look_soon = at_rest(self, 0.06, self._look)
         self._pane(self.model.pane)
 
@@ -148,7 +150,7 @@ class PreviewTab(LLMTab, RowKeys):
         if first:
             self.query_one("#query", Input).value = self.model.typed
         if anew:
-            self._select()
+            self._select(same=True)
 
     def command(self) -> str:
         method = self.model.methods[self.model.active]
@@ -171,6 +173,7 @@ class PreviewTab(LLMTab, RowKeys):
     @on(Input.Changed, "#query")
     def _edited(self, event: Input.Changed) -> None:
         if self.model.type_query(event.value):
+            self.forget("select")  # for what was typed before
             self._typed_soon()
 
     def action_step(self, by: int) -> None:
@@ -248,12 +251,14 @@ class PreviewTab(LLMTab, RowKeys):
                 self.set_class(place == 1, "-second")
                 self._explain()
 
-    def _select(self) -> None:
-        """Select for the query with both methods, in a thread; no LLM is called."""
-        request = self.model.select()
+    def _select(self, same: bool = False) -> None:
+        """Select for the query with both methods, in a thread; no LLM is called. ``same``: for the query of before, or
+        the one that was typed."""
+        request = self.model.select(same)
         if request is None:
             if self.model.found:
                 self._show_query()
+                self.ended()
             return
         self._show_heads()
 
@@ -388,11 +393,15 @@ class PreviewTab(LLMTab, RowKeys):
 
         self.ask_llm(request, answered, begun)
 
+    def is_shown(self, request: Any) -> bool:
+        now = (self.model.sides[i].chosen for i in request.sides)
+        return not self.model.selecting and all(map(is_, now, request.chosen))
+
     def failed(self, kind: str, error: CurateError) -> None:
         super().failed(kind, error)
         if kind == "select":
             self.model.stop_selecting()
-        self.ended()
+            self.ended()
 
     def ended(self) -> None:
         self.model.ended()

@@ -40,9 +40,15 @@ class ProblemList(Part):
     def on_show(self) -> None:
         self.look_again(anew=True)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is shown, or one of its parts alone."""
+        alone = self.screen.maximized
+        return self.is_on_screen or (alone is not None and self in alone.ancestors)
+
     def look_again(self, anew: bool = False) -> None:
         """The workspace may have changed. ``anew``: the list was opened."""
-        if self.is_on_screen:
+        if self.is_open:
             self.look(anew)
 
     def look(self, anew: bool) -> None:
@@ -57,7 +63,8 @@ class ProblemList(Part):
         return action != "back" or not self.table.has_focus
 
     def failed(self, kind: str, error: CurateError) -> None:
-        self.query_ancestor(Tab).failed(kind, error)
+        if self.display:  # it is read again when it is shown
+            self.query_ancestor(Tab).failed(kind, error)
 
 
 class Levels(ProblemList):
@@ -317,6 +324,7 @@ class SkippedList(Levels):
     def _look(self) -> None:
         reader, record = self.query_one(Reader), self.current
         if record is None:
+            self.forget("record")
             reader.read("")
             return
         head = Text.assemble((display_line(f"{record.file}:{record.line}", 200), "title"), "\n")

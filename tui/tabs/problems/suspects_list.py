@@ -66,6 +66,8 @@ class SuspectsList(ProblemList, MarkKeys):
         self.table = LineTable(texts.SUSPECTS, id="suspect-table", marked=self.model.is_marked, moved=self._look_soon)
         self.table.sorted_by = "weight", True
         self.labels = LineTable(texts.LABELS, id="labels", marked=lambda line: False, message="reading …")
+        self._anew = False
+        """The list was opened, and its state was not read since."""
         self._listed: dict[int, Listed] = {}
         """Rows that were read, by number: they never change, and a decision would blank the list for a moment."""
 
@@ -80,9 +82,10 @@ class SuspectsList(ProblemList, MarkKeys):
     # The check.
 
     def on_hide(self) -> None:
-        self.forget("load")
-        self.forget("check")
-        self.model.stop()
+        if not self.is_open:
+            self.forget("load")
+            self.forget("check")
+            self.model.stop()
 
     def on_unmount(self) -> None:
         self.model.stop()
@@ -96,9 +99,12 @@ class SuspectsList(ProblemList, MarkKeys):
         def read() -> SuspectsState:
             return pool_state(self.review.opened(), self.review.settings())
 
+        self._anew |= anew  # an older reading, whose state is dropped, may have been for that
+
         def show_state(state: SuspectsState) -> None:
             self.model.pool_state = state
-            if check := self.model.begin(anew):
+            again, self._anew = self._anew, False
+            if check := self.model.begin(again):
                 self._carry_out(check)
             self._draw()
             self._search()
@@ -165,14 +171,15 @@ class SuspectsList(ProblemList, MarkKeys):
         self.in_thread("page", lambda: listed(self.review.opened(), rows, np.empty(0, np.int64)), put)
 
     def _look(self) -> None:
-        one = self.model.at(self.table.cursor)
-        if one is None:
-            self._looked(None)
+        suspect = self.model.at(self.table.cursor)
+        looked = partial(self._looked, suspect)
+        if suspect is None:
+            self.forget("detail")
+            looked(None)
         else:
-            self.in_thread("detail", lambda: read_details(self.review.opened(), one.row), self._looked)
+            self.in_thread("detail", lambda: read_details(self.review.opened(), suspect.row), looked)
 
-    def _looked(self, seen: RowDetails | None) -> None:
-        one = self.model.at(self.table.cursor)
+    def _looked(self, one: Suspect | None, seen: RowDetails | None) -> None:
         self.model.seen = seen
         self.query_one(Detail).show_row(seen, texts.evidence_table(one) if one and seen else None)
 

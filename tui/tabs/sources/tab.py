@@ -94,6 +94,7 @@ class SourcesTab(SortedTab):
         self.model.left_out = data.left_out
         self._show_served()
         self.query_one("#verdict", Static).update(verdict(self.model))
+        self.forget("measure")  # of the pool as it was
         if data.measured is not None:
             self._measured(data.measured)
         elif self.model.learnt:

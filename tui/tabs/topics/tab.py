@@ -82,6 +82,8 @@ class TopicsTab(SortedTab, RowKeys):
     def show(self, found: TopicsData) -> None:
         if self.model.take(found):
             self.draw_table()
+        else:
+            self._soon()  # the rows of the topic may not have been read
 
     def copied(self) -> str:
         return self.model.copied(self.table.cursor)
