@@ -19,6 +19,7 @@ from factories.suspects_world import SUSPECTS, make_pool
 from factories.topics_world import learnt_world
 from icl_curate.engine.base.errors import DiskError, LockedError
 from icl_curate.engine.store.decisions import decide
+from icl_curate.engine.store.runs import QueryOutcome
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui import tab as tab_module
@@ -26,8 +27,11 @@ from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs import history as history_module
 from icl_curate.tui.dialogs.dialog import Offer, Option, Pick
 from icl_curate.tui.dialogs.history import History
+from icl_curate.tui.row_keys import RowTable
 from icl_curate.tui.tabs.calibrate.model import RoundsRequest
 from icl_curate.tui.tabs.demos.model import DemosModel
+from icl_curate.tui.tabs.evaluate import tab as evaluate_tab
+from icl_curate.tui.tabs.evaluate.tab import OutcomeDialog, OutcomeOf
 from icl_curate.tui.tabs.export.model import ExportModel
 from icl_curate.tui.tabs.overview import tab as overview_tab
 from icl_curate.tui.tabs.preview import tab as preview_tab
@@ -444,6 +448,12 @@ def test_what_could_not_be_read_is_not_being_read(taught: Path, monkeypatch: pyt
         await settled(pilot)
         assert isinstance(app.screen, History)
         assert "reading …" not in text_of(app) and app.screen.table.message == "a damaged disk"
+
+        monkeypatch.setattr(evaluate_tab, "listed", failing_once(evaluate_tab.listed, damaged))
+        outcome = QueryOutcome(0, "q", "input", "wanted", 1.0, "answer", "", None, [0], None, None)
+        app.push_screen(OutcomeDialog(outcome, OutcomeOf(1, "bm25", None)))
+        await settled(pilot)
+        assert app.screen.query_one(RowTable).message == "a damaged disk"
 
     session(taught, script)
 
