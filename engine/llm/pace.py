@@ -184,17 +184,21 @@ class NoAnswers:
         """``free``: its replies cost nothing, so that empty ones may go on."""
         self._free = free
         self._replies: Counter[str] = Counter()
-        self.begin()
+        self._lost = 0
+        self.begin(False)
 
-    def begin(self) -> None:
-        """A new run: what its server did not reply to earlier ones no longer counts."""
-        self._silent = self._lost = 0
+    def begin(self, some_known: bool) -> None:
+        """A new run: what its server did not reply to earlier ones no longer counts. ``some_known``: the cache has some
+        of the answers."""
+        self._silent = 0
         self._since = 0.0
-        self._answered = False
+        self._answered, self._known = False, some_known
 
     def lost(self, failure: Failure, llm: str) -> LLMError | None:
         """Count one more prompt that is not tried again; the error if the server must be given up."""
-        self._lost += failure.attempts > 1 and (failure.busy or failure.gone)  # a 500 may be due to these prompts
+        none_yet = not (self._answered or self._known)  # else a 500 may be due to these prompts
+        away = failure.busy or failure.gone or (failure.kind == "transient" and none_yet)
+        self._lost += failure.attempts > 1 and away
         if self._lost < NO_ANSWERS:
             return None
         what = f"{llm} gives no answers: {self._lost:,} prompts in a row failed: {failure.message}"

@@ -213,7 +213,7 @@ class _Run:
             _limiters[backend] = Limiter(ceiling)
         self.limiter = _limiters[backend]  # a later `ask` starts at the current concurrency
         self.no_answers = _no_answers.setdefault(backend, NoAnswers(self.local))  # many a command asks a few at a time
-        self.no_answers.begin()
+        self.no_answers.begin(some_known=cached > 0)
         self.error: BaseException | None = None
         self.notes: deque[str] = deque()
         self.reported_troubles: set[str] = set()

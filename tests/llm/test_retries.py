@@ -91,3 +91,15 @@ def test_a_server_is_given_up_after_twenty_prompts_in_a_row_that_it_turned_away(
     assert not any(silent.lost(limited, "stub") for _ in range(pace.NO_ANSWERS - 1))
     error = silent.lost(away, "stub")
     assert error and "20 prompts in a row failed: HTTP 502" in error.what and error.fix
+
+
+def test_a_server_that_only_fails_is_given_up_over_many_small_runs_but_not_one_that_has_answered() -> None:
+    broken, silent = replace(BROKEN, attempts=6), pace.NoAnswers()
+    for _ in range(pace.NO_ANSWERS - 1):
+        silent.begin(some_known=False)
+        assert silent.lost(broken, "stub") is None
+    silent.begin(some_known=True)  # these prompts may be the ones that it cannot answer
+    assert not any(silent.lost(broken, "stub") for _ in range(2 * pace.NO_ANSWERS))
+    silent.begin(some_known=False)
+    error = silent.lost(broken, "stub")
+    assert error and "20 prompts in a row failed" in error.what and "server's log" in error.fix

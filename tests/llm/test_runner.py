@@ -396,6 +396,20 @@ def test_what_no_request_can_survive_ends_the_run(workspace: Workspace, opened: 
         assert len(server.asked("item")) < 30
 
 
+def test_a_server_that_fails_at_every_prompt_is_given_up_though_it_is_asked_a_few_at_a_time(
+    workspace: Workspace, opened: list[Any]
+) -> None:
+    def fault(server: Server, call: Call, seen: int) -> Any:
+        return error(500, "broken") if "item" in call.text else None
+
+    with Server(fault=fault) as server:
+        backend, settings = open_server(server, opened, attempts=2)
+        with pytest.raises(LLMError, match="20 prompts in a row failed: HTTP 500"):
+            for start in range(0, 100, 8):
+                runner.ask(workspace, backend, [request(i) for i in range(start, start + 8)], settings)
+        assert len(server.asked("item")) <= 2 * 24
+
+
 def test_a_dead_server_is_noticed_and_nothing_is_lost(workspace: Workspace, opened: list[Any]) -> None:
     with Server() as server:
         backend, settings = open_server(server, opened, attempts=50)

@@ -35,7 +35,7 @@ from ...pool.prompts import Prompt
 from ...pool.records import Message, Query
 from ..worker import Computing
 from .adapters import base_of
-from .loaded import PASS_TOKENS_CPU, ROW_TOKENS, ROW_TOKENS_CUDA, Loaded
+from .loaded import LONG, PASS_TOKENS_CPU, ROW_TOKENS, ROW_TOKENS_CUDA, Loaded
 from .loading import description_of, device_named, digest_of, dtype_named, fingerprint, weights_of
 from .scoring import Score, attention_to, score_rows, score_tree, tree_works
 from .tokens import (
@@ -119,7 +119,7 @@ def _shared(loaded: Loaded, alike: Sequence[Generation]) -> int:
     if len(alike) == 1 or longest > (loaded.window or longest):  # a window would count padding behind them as tokens
         return 0
     shared = min(common([d.ids for d in alike]), len(alike[-1].ids) - 1)
-    return shared if shared >= WORTH_SHARING else 0
+    return 0 if shared < WORTH_SHARING or LONG < len(alike[0].ids) > 4 * shared else shared
 
 
 def _passes(loaded: Loaded, batch: Sequence[Generation]) -> list[list[Generation]]:
