@@ -251,9 +251,10 @@ class LLMSettings:
 
     ``base_url``: the server of ``openai:`` specs (else ``OPENAI_BASE_URL``, else the vendor's own). ``timeout``:
     seconds for one call. ``concurrency``: maximum calls in flight; the runner increases up to it and backs off if the
-    server asks for it. ``attempts`` and ``max_wait`` (seconds) bound how often and how long one request is tried.
-    ``grace``: seconds for calls already sent, and so paid for, to finish after an interruption. ``endpoint``: ``auto``
-    uses chat completions and falls back to completions. ``system_role``: that of a prompt's first message.
+    server asks for it. ``attempts`` and ``max_wait`` (seconds) bound how often and how long one request is tried;
+    of a server that is busy or away it may be tried more often than that (`pace.Retries`), if not only once. ``grace``:
+    seconds for calls already sent, and so paid for, to finish after an interruption. ``endpoint``: ``auto`` uses chat
+    completions and falls back to completions. ``system_role``: that of a prompt's first message.
     ``reasoning_effort`` and the fields of ``extra_body`` (JSON text) go into the bodies of all requests, and
     ``headers`` and ``query_params`` (JSON text; ``${NAME}`` in a value is a variable of the environment) with them.
     ``device`` and ``dtype`` belong to ``hf:`` specs (``auto``: see `hf.loading.dtype_named`); ``batch_size``: maximum

@@ -146,7 +146,9 @@ class Settings:
     )
     concurrency: int = _setting(64, "maximum concurrent calls")
     timeout: float = _setting(60.0, "timeout of a call in seconds")
-    attempts: int = _setting(6, "maximum attempts per call")
+    attempts: int = _setting(
+        6, "maximum attempts per call, unless the server is busy or away: with more than one it is waited for"
+    )
     price_in: float | None = _setting(None, "price per million prompt tokens in USD; not set: unknown", float)
     price_out: float | None = _setting(None, "price per million generated tokens in USD; not set: unknown", float)
     prices_by: str = ""
