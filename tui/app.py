@@ -36,7 +36,7 @@ from .decisions import DecisionQueue, notice
 from .notices import WithNotices
 from .session import Memory, load, save
 from .signals import FaultKept, TidyEnd
-from .themes import THEMES, named_styles
+from .themes import begin_with, named_styles
 from .widgets.bars import MORE, KeyBar, TabBar
 
 if TYPE_CHECKING:
@@ -169,12 +169,7 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         self._told_waiting = -PATIENCE
         self._interrupted = -AGAIN
         self.ending = TidyEnd(self)
-        for theme in THEMES:
-            self.register_theme(theme)
-        for theme in list(self.available_themes.values()):
-            if theme.ansi and self.no_color:  # its colours are left to the terminal: without any, all is black on black
-                self.unregister_theme(theme.name)
-        self.theme = self._memory.theme if self._memory.theme in self.available_themes else THEMES[0].name
+        begin_with(self, self._memory.theme)
 
     # Services for tabs and dialogs.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from rich.style import Style
+from textual.app import App
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
 
@@ -55,3 +57,15 @@ def _style(colour: str, ground: Color) -> Style:
     except (ColorParseError, IndexError):
         return Style()
     return Style(color=(ground.blend(parsed, parsed.a, 1) if parsed.ansi is None else parsed).rich_color)
+
+
+def begin_with(app: App[Any], name: str) -> None:
+    """Register our themes, and use the one of that name, ours or another, or else the first, before the app starts."""
+    for theme in THEMES:
+        app.register_theme(theme)
+    for theme in list(app.available_themes.values()):
+        if theme.ansi and app.no_color:  # its colours are left to the terminal: without any, all is black on black
+            app.unregister_theme(theme.name)
+    # as nothing is drawn yet, without what watches it, which would have the style sheet parsed once more
+    app.set_reactive(App.theme, name if name in app.available_themes else THEMES[0].name)
+    app.stylesheet.set_variables(app.get_css_variables())
