@@ -248,6 +248,24 @@ def test_prompts_of_several_beginnings_are_read_apart_and_continued_together(
     assert model._loaded.window or sum(rows * tokens for rows, tokens in read if tokens > 1) < own
 
 
+def test_long_prompts_that_begin_alike_for_a_few_tokens_are_read_alone_without_a_mask(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("icl_curate.engine.backends.hf.model.LONG", 60)
+    monkeypatch.setattr("icl_curate.engine.backends.hf.model.PASS_TOKENS_CPU", 60)
+    model, most = _model(folders["llama"]), 3
+    asyncio.run(model.probe())
+    assert model._loaded is not None
+    masked: list[bool] = []
+    model._loaded.model.register_forward_pre_hook(
+        lambda _, __, given: masked.append("attention_mask" in given) if given["input_ids"].shape[1] > 1 else None,
+        with_kwargs=True,
+    )
+    prompts = [_prompt(" ".join([question] * 11), shots=0) for question in QUESTIONS[:2]]
+    _answers(_ask(model, [Request(prompt, sampling=Sampling(max_tokens=most)) for prompt in prompts]))
+    assert masked == [False, False]
+
+
 def test_a_prefix_is_shared_only_where_no_padding_pushes_it_out_of_the_window(
     folders: dict[str, Path], tmp_path: Path
 ) -> None:
