@@ -117,7 +117,7 @@ def _choice_at(reply: str, options: tuple[str, ...]) -> tuple[int, int, int, str
     if not lines:
         return None
     parts: dict[tuple[int, int], str] = {}
-    for rule, part in _parts(reply, lines):
+    for rule, part in _parts(reply, lines, forms.colon):
         parts.setdefault(part, rule)
     for read, what in ((forms.named, ""), *([(forms.lettered, LETTER)] if isinstance(options, Options) else [])):
         for (start, end), rule in parts.items():
@@ -132,8 +132,9 @@ def _choice_at(reply: str, options: tuple[str, ...]) -> tuple[int, int, int, str
     return None
 
 
-def _parts(text: str, lines: Sequence[tuple[int, int]]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Where a reply with these lines may name its answer, the likeliest first, and by which rule."""
+def _parts(text: str, lines: Sequence[tuple[int, int]], colon_in: bool) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Where a reply with these lines may name its answer, the likeliest first, and by which rule. ``colon_in``: a colon
+    may be of an option."""
     yield WHOLE, (lines[0][0], lines[-1][1])
     for line, after in zip(lines[::-1], [None, *lines[:0:-1]], strict=True):
         if found := _ANSWER.search(text, *line):
@@ -147,7 +148,7 @@ def _parts(text: str, lines: Sequence[tuple[int, int]]) -> Iterator[tuple[str, t
     if text[: lines[0][1]].endswith((":", "：")):
         yield "after a colon", (lines[min(1, len(lines) - 1)][0], lines[-1][1])
     yield "last line", lines[-1]
-    if colon := _NAMED_BEFORE.search(text, *lines[-1]):
+    if not colon_in and (colon := _NAMED_BEFORE.search(text, *lines[-1])):
         yield "after a colon", (colon.end(), lines[-1][1])
     yield "first line", lines[0]
 
@@ -156,7 +157,8 @@ def _parts(text: str, lines: Sequence[tuple[int, int]]) -> Iterator[tuple[str, t
 class _Known:
     """A set of options. ``exact`` and ``folded`` (by the ``levels``) have the index of each; ``words``: its folded
     words; ``starts``: the options that begin with a word, the longest first; ``twins``: those that only white space
-    tells apart, so that no mention names one of them; ``within`` finds those in a script without blanks."""
+    tells apart, so that no mention names one of them; ``within`` finds those in a script without blanks; ``colon``:
+    whether an option has one."""
 
     exact: Mapping[str, int]
     folded: Mapping[str, int]
@@ -165,6 +167,7 @@ class _Known:
     starts: Mapping[str, list[int]]
     twins: frozenset[int]
     within: re.Pattern[str] | None
+    colon: bool
 
     def fold(self, text: str) -> str:
         for level in self.levels:
@@ -248,7 +251,9 @@ def _known(options: tuple[str, ...]) -> _Known:
     twins = frozenset(i for i, own in words.items() if same[tuple(own)] > 1)
     inner = sorted((form for form in forms if len(form) > 1 and _NO_BLANKS.search(form)), key=len, reverse=True)
     within = re.compile("|".join(map(_within, inner))) if inner else None
-    return _Known(exact, dict(zip(forms, exact.values(), strict=True)), tuple(levels), words, starts, twins, within)
+    colon = any(sign in option for option in options for sign in ":：៖")
+    folds = dict(zip(forms, exact.values(), strict=True))
+    return _Known(exact, folds, tuple(levels), words, starts, twins, within, colon)
 
 
 def _within(option: str) -> str:
