@@ -54,8 +54,8 @@ def tuning_verdict(tuned: TuneReport) -> list[str]:
     """The decision in one sentence, and what the curator can do if nothing is pruned."""
     lines = [f"note: {tuned.stopped}"] if tuned.stopped else []
     best, confirmed = tuned.chosen, tuned.confirmed
-    if tuned.undecided:
-        return [*lines, f"nothing is pruned: {tuned.undecided}; {AGAIN}"]
+    if tuned.outcomes and tuned.undecided:
+        return [*lines, f"nothing is pruned: {tuned.undecided}; {tuned.outcomes.fix}"]
     if best is None or confirmed is None:
         lines.append("nothing was asked, nothing is pruned; give a higher --max-calls or --max-cost")
     elif not best.changes:

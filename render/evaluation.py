@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..engine.base.errors import counted
-from ..engine.llm.marks import AGAIN, between, figure
+from ..engine.llm.marks import between, figure
 from ..engine.llm.spec import is_stand_in
 from .costs import answered, total
 from .tables import Column, Head, bar, change, show_rows, show_table
@@ -131,7 +131,7 @@ def outcome_lines(found: Mapping[str, Tally | None], values: Mapping[str, float 
         else f"{name}: {figure(values[name], outcomes=tally)}"
         for name, tally in tallies.items()
     ]
-    return lines + [f"WARNING: {name}: {one.undecided}; {AGAIN}" for name, one in tallies.items() if one.undecided]
+    return lines + [f"WARNING: {name}: {one.undecided}; {one.fix}" for name, one in tallies.items() if one.undecided]
 
 
 def method_lines(report: EvaluationReport, where: str = "") -> list[str]:

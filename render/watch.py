@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..engine.base.errors import counted
-from ..engine.llm.marks import AGAIN, figure
+from ..engine.llm.marks import figure
 from .evaluation import STAND_IN
 from .tables import Head, change, show_hint, show_table, show_text
 
@@ -55,7 +55,7 @@ def accuracy_lines(measured: tuple[MeasuredAccuracy, ...]) -> Iterator[str]:
         what = f"answers of {one.llm}" if one.by == "asked" else "recorded answers"
         yield f"measured {one.metric} {figure(one.accuracy, (one.low, one.high), one.queries, one.outcomes)} {what}"
         if one.outcomes and one.outcomes.undecided:
-            yield f"WARNING: {one.outcomes.undecided}; {AGAIN}"
+            yield f"WARNING: {one.outcomes.undecided}; {one.outcomes.fix}"
 
 
 def _show_changes(drift: Drift) -> None:

@@ -22,7 +22,7 @@ from .budget import Budget
 from .client import LLMClient
 from .cost import Judging, Plan, Usage, together, usage_of
 from .graded import TEMPLATE, digest_of, graded_by, metric_set, template_set
-from .marks import GradedBy, Mark, commonest, mark, marked
+from .marks import OTHER_JUDGE, GradedBy, Mark, commonest, mark, marked
 from .probing import UNSEEN, require
 from .types import Answer, Request, Result
 
@@ -106,7 +106,7 @@ def _silent(llm: str, replies: Sequence[Result]) -> LLMError:
     said = [reply.text if isinstance(reply, Answer) else f"{reply.kind}: {reply.message}" for reply in replies]
     return LLMError(
         f"the judge {llm} gave no verdict on {counted(len(replies), 'answer')}; most often: {commonest(said)}",
-        "give another judge with --judge-llm, or another prompt with --judge-prompt",
+        OTHER_JUDGE,
     )
 
 
@@ -162,8 +162,9 @@ class Grader:
         verdicts = [self.judge.verdict(reply) for reply in replies]
         if replies and all(said is None for said in verdicts):
             raise _silent(self.judge.llm.name, replies)
-        left = iter(verdicts)
-        marks = [mark(result, next(left) if isinstance(result, Answer) else None, self.metric) for result in results]
+        left = zip(verdicts, replies, strict=True)
+        said = [next(left) if isinstance(result, Answer) else (None, None) for result in results]
+        marks = [mark(result, value, self.metric, by) for result, (value, by) in zip(results, said, strict=True)]
         self.usage += usage_of(replies)
         self.unjudged += sum(mark.state == "unjudged" for mark in marks)
         return marks

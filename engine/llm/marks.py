@@ -40,6 +40,8 @@ MOST_UNUSABLE = 0.2
 AGAIN = "run the same command again: answers are kept, it asks only for those that are missing"
 
 NO_VERDICT = "no verdict of the judge"
+OTHER_JUDGE = "give another judge with --judge-llm, or another prompt with --judge-prompt"
+"""What helps where it replied otherwise than asked: that reply is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +71,17 @@ class Mark:
         return self.state in ("right", "wrong", "unusable")
 
 
-def mark(result: Result, value: float | None, metric: Metric = ACCURACY) -> Mark:
-    """The mark of a result; ``value``: that of its answer by the metric, None without a verdict."""
+def mark(result: Result, value: float | None, metric: Metric = ACCURACY, judged: Result | None = None) -> Mark:
+    """The mark of a result; ``value``: that of its answer by the metric, None without a verdict; ``judged``: what came
+    of asking a judge."""
     if isinstance(result, Failure):
         return mark_of_failure(f"{result.kind}: {result.message}")
     grade = None if metric.binary else value
     if value is not None and metric.is_right(value):
         return Mark("right", grade=grade)
-    if not result.usable:
-        return Mark("unusable", result.text or result.reply)
-    return Mark("unjudged", NO_VERDICT) if value is None else Mark("wrong", grade=grade)
+    if value is None and result.text:  # a judge may call right what no reader finds a label in
+        return Mark("unjudged", f"{NO_VERDICT}: {judged.message}" if isinstance(judged, Failure) else NO_VERDICT)
+    return Mark("wrong", grade=grade) if result.usable else Mark("unusable", result.text or result.reply)
 
 
 def mark_of_failure(why: str) -> Mark:
@@ -201,10 +204,15 @@ class Tally:
         these = f"{self.missing + self.refused:,} of {counted(self.total, 'prompt')} got no answer or verdict{why}"
         return f"{these}, too many to decide anything"
 
+    @property
+    def fix(self) -> str:
+        """What gives those that are missing."""
+        return OTHER_JUDGE if self.reason == NO_VERDICT else AGAIN
+
     def check(self) -> None:
         """Raise `LLMError` if so much is missing that nothing can be learnt or chosen by it."""
         if not self.known:
-            raise LLMError(self.undecided, AGAIN)
+            raise LLMError(self.undecided, self.fix)
 
 
 def between(low: float, high: float) -> str:

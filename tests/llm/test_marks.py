@@ -13,6 +13,8 @@ from icl_curate.engine.evaluate.statistics import mean_of, over_seeds
 from icl_curate.engine.http.refusals import FailureKind
 from icl_curate.engine.llm.client import Heard
 from icl_curate.engine.llm.marks import (
+    AGAIN,
+    OTHER_JUDGE,
     GradedBy,
     Mark,
     State,
@@ -41,7 +43,20 @@ def test_only_what_the_prompt_is_to_blame_for_counts_against_it(kind: FailureKin
 def test_answers_are_right_wrong_unusable_or_unjudged() -> None:
     assert [mark(Answer("a"), right).state for right in (True, False, None)] == ["right", "wrong", "unjudged"]
     cut = Answer("a", usable=False)
-    assert [mark(cut, right).state for right in (True, False, None)] == ["right", "unusable", "unusable"]
+    assert [mark(cut, right).state for right in (True, False, None)] == ["right", "unusable", "unjudged"]
+    assert mark(Answer("", usable=False), None).state == "unusable"  # no judge is needed to say so
+
+
+def test_a_reply_of_a_judge_without_verdict_is_kept_and_a_call_of_it_that_failed_is_sent_again() -> None:
+    replied = tally([mark(Answer("a"), None, judged=Answer("banana"))])
+    failed = tally([mark(Answer("a"), None, judged=Failure("transient", "HTTP 500: it fails"))])
+    assert (replied.undecided, replied.fix) == (
+        "1 of 1 prompt got no answer or verdict (no verdict of the judge), too many to decide anything", OTHER_JUDGE,
+    )  # fmt: skip
+    assert (failed.reason, failed.fix) == ("HTTP 500: it fails", AGAIN)
+    with pytest.raises(LLMError) as error:
+        replied.check()
+    assert error.value.fix == OTHER_JUDGE
 
 
 @settings(deadline=None)

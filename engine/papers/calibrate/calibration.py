@@ -244,7 +244,7 @@ class Calibration:
         }
         replies = grader.judge.ask([*new.values()], budget)
         marks = [
-            mark(Answer(answer), grader.judge.verdict(reply), grader.metric)
+            mark(Answer(answer), grader.judge.verdict(reply), grader.metric, reply)
             for (_, answer), reply in zip(new.values(), replies, strict=True)
         ]
         verdicts |= dict(zip(new, marks, strict=True))

@@ -14,7 +14,7 @@ from ...base.arrays import Float64s
 from ...base.contract import Reported
 from ...base.errors import LLMError, UsageError
 from ...evaluate.statistics import bootstrap_interval, compare, mean_of
-from ...llm.marks import AGAIN, Mark, mark_of_failure, scores_of, tally, values_of
+from ...llm.marks import Mark, mark_of_failure, scores_of, tally, values_of
 from ...pool.answers import token_f1
 from ...store.workspace import Workspace
 from . import stored
@@ -135,7 +135,7 @@ def _arm(all_rounds: Sequence[QueryRounds], grades: Grades, rounds: int, seed: i
     finals = [query_rounds.final(grades) for query_rounds in all_rounds]
     outcomes = tally(_mark(*each, grades) for each in zip(all_rounds, finals, strict=True))
     if not outcomes.answered:
-        raise LLMError(f"{all_rounds[0].arm}: no query was answered; most often: {outcomes.reason}", AGAIN)
+        raise LLMError(f"{all_rounds[0].arm}: no query was answered; most often: {outcomes.reason}", outcomes.fix)
     correct, f1 = _correctness(all_rounds, finals, grades)
     uncertainty, is_right, values = _answered(all_rounds, finals, grades)
     right, wrong = uncertainty[is_right == 1.0], uncertainty[is_right == 0.0]
