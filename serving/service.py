@@ -17,12 +17,15 @@ from typing import Any
 
 from ..engine.base.errors import UsageError
 from ..engine.pool.records import Query
+from ..engine.retrieval.served import EncoderDown
 from ..engine.retrieval.view import PoolView
 from ..engine.select.selector import Selected, Selector, method_named, needs_of, short_of, shots_as_json, words_of
 from ..engine.store.demonstrations import workspace_fingerprint
 from ..engine.store.settings import Settings
 from ..engine.store.workspace import FILE, WAL, Workspace
 
+PATIENCE = 2.0
+"""Seconds after which an encoder behind an API is not asked again: all requests wait meanwhile, and so does the end."""
 LOOKS = 0.25
 """Seconds between two looks at the workspace's files."""
 
@@ -64,10 +67,10 @@ class Service:
     with the pool that it has read, whatever becomes of the workspace."""
 
     def __init__(self, path: Path, settings: Settings, looks: float = LOOKS, locked: bool = False) -> None:
-        self.workspace, self.settings = Workspace.open(path), settings
+        self.workspace, self.settings = Workspace.open(path), replace(settings, encoder_patience=PATIENCE)
         method_named(settings.method)
         stamp = self._stamp()
-        self._pool = _Pool(PoolView(self.workspace, settings), stamp, workspace_fingerprint(self.workspace))
+        self._pool = _Pool(PoolView(self.workspace, self.settings), stamp, workspace_fingerprint(self.workspace))
         self._warm(self._pool.view)
         self._looks, self._closed, self._locked = looks, threading.Event(), locked
         self._follower = threading.Thread(target=self._follow, name="follow-workspace", daemon=True)
@@ -88,11 +91,13 @@ class Service:
 
     def answer(self, asks: Sequence[Ask]) -> list[Found]:
         """Select for requests that are `alike` in one batch. If that fails, each is tried alone, so that it fails only
-        for those that cannot be answered."""
+        for those that cannot be answered; not if it is the encoder's server that fails."""
         try:
             chosen = self._select(asks[0], [query for ask in asks for query in ask.queries])
         except Exception as error:
-            return [error] if len(asks) == 1 else [alone for ask in asks for alone in self.answer([ask])]
+            if len(asks) == 1 or isinstance(error, EncoderDown):
+                return [error] * len(asks)
+            return [alone for ask in asks for alone in self.answer([ask])]
         results: list[Found] = []
         for ask in asks:
             results.append(chosen[: len(ask.queries)])
@@ -136,7 +141,7 @@ class Service:
             view = view.renewed()
             try:
                 self._warm(view)
-            except UsageError as error:  # an empty pool, say: rows that were pruned are not to be served any longer
+            except (UsageError, EncoderDown) as error:  # rows that were pruned are not to be served any longer
                 _log.warning("the changed pool cannot be served: %s", error)
         self._pool = _Pool(view, stamp, fingerprint)
 

@@ -52,7 +52,8 @@ _BYTES_PER_TOKEN = 4.0
 class Access:
     """How servers are reached. ``url_by``: the workspace whose own file names ``url``, which then needs to be
     confirmed; ``trusted``: base URLs that the key of the LLM is meant for; ``price``: US dollars per million tokens;
-    ``max_cost``: US dollars that may be spent."""
+    ``max_cost``: US dollars that may be spent; ``patience``: seconds after which nothing is sent again, None for as
+    many attempts as set."""
 
     url: str = ""
     url_by: str = ""
@@ -61,6 +62,7 @@ class Access:
     attempts: int = 6
     price: float | None = None
     max_cost: float | None = None
+    patience: float | None = None
 
     @classmethod
     def of(cls, settings: Settings, max_cost: float | None = None) -> Access:
@@ -68,6 +70,7 @@ class Access:
         return cls(
             settings.encoder_url, settings.encoder_url_by, (own,) if own else (), settings.timeout, settings.attempts,
             None if settings.encoder_price_by else settings.encoder_price, max_cost,
+            settings.encoder_patience,
         )  # fmt: skip
 
 
@@ -91,6 +94,10 @@ _FIXES = {
     "not_found": "check the model's name, and that --encoder-url ends in /v1 if it needs that",
     "redirect": "to use that server, give it with --encoder-url URL",
 }
+
+
+class EncoderDown(LLMError):
+    """The server fails, whatever the texts are."""
 
 
 class _Failed(Exception):
@@ -257,12 +264,14 @@ class ServedEncoder:
             waited = time.monotonic() - max(started, self._answered_at)
             patient = failure.busy and attempts > 1 and waited < LONGEST_WAIT
             last = (attempt >= attempts and not patient) or (failure.retry_after or 0.0) > LONGEST_WAIT
+            rest = pause(attempt, failure.retry_after)
+            last |= self.access.patience is not None and time.monotonic() - started + rest > self.access.patience
             if last or not failure.retryable or stop.is_set():
                 break
-            stop.wait(pause(attempt, failure.retry_after))
-        raise explained(
-            failure, self.where, _FIXES | {"auth": f"export {LLM_KEY if self._is_llms() else ENCODER_KEY}=…"}
-        )
+            stop.wait(rest)
+        key = LLM_KEY if self._is_llms() else ENCODER_KEY
+        told = explained(failure, self.where, _FIXES | {"auth": f"export {key}=…"})
+        raise EncoderDown(told.what, told.fix)
 
     def _divided(self, texts: Sequence[str], stop: threading.Event, what: str) -> Float32s:
         if len(texts) == 1:

@@ -76,6 +76,9 @@ class Settings:
     encoder_url: str = _setting("", "server of openai: encoders; empty: OPENAI_BASE_URL or OpenAI itself")
     encoder_url_by: str = ""
     """Not a setting: as ``base_url_by``, of ``encoder_url``."""
+    encoder_patience: float | None = None
+    """Not a setting: seconds after which an encoder behind an API is not asked again, where others wait for it; None:
+    as many attempts as set."""
     encoder_price: float | None = _setting(
         None, "price of the encoder per million tokens in USD; not set: unknown", float
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from icl_curate.engine.http.refusals import ENCODER_KEY as KEY
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Query
 from icl_curate.engine.retrieval import served
-from icl_curate.engine.retrieval.served import Access, ServedEncoder
+from icl_curate.engine.retrieval.served import Access, EncoderDown, ServedEncoder
 from icl_curate.engine.store.settings import Settings, resolve
 from icl_curate.engine.store.workspace import Workspace
 from icl_curate.serving.service import Ask, Service
@@ -109,6 +110,23 @@ def test_a_limit_that_outlasts_the_attempts_is_waited_for(monkeypatch: pytest.Mo
     monkeypatch.setattr(served, "LONGEST_WAIT", 0.0)
     with Server(fault=limited) as server, pytest.raises(LLMError, match="slow down"):
         encoder(server).encode(["a"])
+
+
+def test_who_serves_waits_for_no_encoder_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of others wait, and so does the end of the service."""
+    away: list[int] = []
+    monkeypatch.setattr("icl_curate.serving.service.PATIENCE", 0.0)
+    workspace = Workspace.create(tmp_path / "w")
+    with Server(fault=lambda *_: error(500, "it fails") if away else None) as server:
+        index(workspace, pool(tmp_path, 10), server)
+        settings = Settings(encoder=NAME, encoder_url=server.url, method="dense", k=2)
+        with closing(Service(tmp_path / "w", settings)) as service:
+            away.append(1)
+            server.calls.clear()
+            asked = [Ask((Query(f"card {i}"),), "dense", 2) for i in range(3)]
+            found = [*service.answer(asked), *service.answer([replace(asked[0], method="bm25")])]
+        assert [type(one) for one in found] == [EncoderDown] * 3 + [list]
+        assert len(server.calls) == 1
 
 
 def _reply(data: Any, **more: Any) -> Reply:
