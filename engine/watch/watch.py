@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from ..base.arrays import Float32s, Float64s, Int64s
-from ..base.errors import UsageError, counted
+from ..base.errors import LLMError, UsageError, counted
 from ..base.progress import SILENT, Monitor
 from ..evaluate.compare import metric_of
 from ..evaluate.request_stages import MethodContext
@@ -404,8 +404,11 @@ def _accuracy_alarm(
     """Of the accuracy that was measured, or else is expected. Without a limit of the user, the accuracy has to be below
     the evaluated one with its whole interval, too."""
     shown = next(iter(measured), None) or expected
-    if shown is None or (measured and measured[0].outcomes and not measured[0].outcomes.decides):
-        if limit is not None:  # no alarm would say that it is reached
+    asked = measured[0].outcomes if measured else None
+    if shown is None or (asked and not asked.decides):
+        if limit is not None and asked:  # no alarm would say that it is reached
+            raise LLMError(asked.undecided, asked.fix)
+        if limit is not None:
             raise UsageError("no accuracy is known that could be compared with the least one", "icl-curate evaluate")
         return []
     least = limit

@@ -12,11 +12,13 @@ import pytest
 from factories.commands import SAMPLE, Run, run_command
 from factories.copies import copied
 from factories.topics_world import FILLER, SETTINGS, SUBJECTS, learnt_world
-from icl_curate.engine.base.errors import ALARMED
+from icl_curate.engine.base.errors import ALARMED, LLMError
 from icl_curate.engine.evaluate.statistics import wilson
 from icl_curate.engine.index.questions import read_questions
+from icl_curate.engine.llm.cost import Usage
+from icl_curate.engine.llm.marks import AGAIN, Mark, tally
 from icl_curate.engine.store.workspace import Workspace
-from icl_curate.engine.watch.results import Drift, Uncovered
+from icl_curate.engine.watch.results import Drift, MeasuredAccuracy, Uncovered
 from icl_curate.engine.watch.watch import AlarmLimits, Watch, WatchPlan, alarms
 from icl_curate.render.watch import drift_line
 
@@ -365,3 +367,9 @@ def test_a_least_accuracy_that_nothing_can_be_compared_with_is_no_silence(run: R
     queries = _write(desk.parent / "queries.jsonl", _rows(8, "n"))
     told = run("watch", queries, "-w", desk, "-m", "random", "--least-accuracy", "0.9")
     assert told.code == 2 and "no accuracy is known" in told.err and "fix: icl-curate evaluate" in told.err
+    lost = tally([Mark("right")] * 8 + [Mark("failed", "transient: HTTP 500: it fails")] * 2)
+    measured = MeasuredAccuracy("asked", 1.0, 0.7, 1.0, 8, "openai:stub", Usage(), lost, "accuracy")
+    covered = Uncovered("validation", 0, 0.0, 0.0, 0.1, 0.5, 0.01, 1.0, (), ())
+    with pytest.raises(LLMError, match=r"2 of 10 prompts got no answer or verdict \(HTTP 500: it fails\)") as error:
+        alarms(AlarmLimits(accuracy=0.9), None, covered, None, [measured])
+    assert error.value.fix == AGAIN
