@@ -28,6 +28,7 @@ from ..engine.base.packages import VERSION
 from ..engine.pool.display import encodable_json
 from ..engine.pool.records import Query
 from ..engine.retrieval.encoder import FEW
+from ..engine.retrieval.served import EncoderDown
 from ..engine.store.settings import Settings
 from ..render.suggested import completed
 from .hosts import is_own, is_own_page
@@ -270,7 +271,7 @@ async def _failed(request: Request, error: Exception) -> Response:
         return _error(503, error.what, error.fix, {"Retry-After": "1"})
     if isinstance(error, LLMError):  # the server of an encoder behind an API
         _log.error("%s", error.what)
-        return _error(502, error.what, error.fix)
+        return _error(502, error.what, "send it again later" if isinstance(error, EncoderDown) else error.fix)
     if not isinstance(error, UsageError):
         _log.error("%s", error.what)
     return _error(409 if isinstance(error, UsageError) else 500, error.what, error.fix)

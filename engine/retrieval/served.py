@@ -302,7 +302,7 @@ class ServedEncoder:
             if self._width is None:
                 self._width = vectors.shape[1]
         if vectors.shape[1] != self._width:
-            raise LLMError(
+            raise EncoderDown(
                 f"{self.where} gives vectors of {vectors.shape[1]:,} dimensions, those stored have {self._width:,}",
                 "it serves another model now: serve the one before, or give this one another name",
             )

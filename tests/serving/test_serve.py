@@ -28,6 +28,7 @@ from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.base.packages import VERSION
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Query
+from icl_curate.engine.retrieval.served import EncoderDown
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
@@ -334,6 +335,13 @@ def test_other_requests_are_told_what_there_is(
 ) -> None:
     found = client.request(verb, path, b"{}", headers)
     assert found.code == code and found.fields["error"] and found.fields["fix"]
+
+
+def test_a_client_is_told_no_command_of_the_server(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    down = EncoderDown("enc at http://127.0.0.1 fails: HTTP 500", "run the same command again later; vectors are kept")
+    monkeypatch.setattr(Service, "answer", lambda self, asks: [down] * len(asks))
+    told = client.select(query="my card")
+    assert (told.code, told.fields) == (502, {"error": down.what, "fix": "send it again later"})
 
 
 def test_what_the_workspace_lacks_is_told(client: Client) -> None:
