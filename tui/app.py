@@ -330,9 +330,9 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         )
         if now == self._memory:
             return
-        self._memory = now
         try:
             save(self.folder, now)
+            self._memory = now
         except OSError as error:
             self.log(f"could not save the session state: {error}")
 

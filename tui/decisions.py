@@ -164,7 +164,8 @@ class DecisionQueue(App[None], BackgroundWork):
                         self._follows[change.batch] = then, back
                     if change.scope == "batch" and (follow := self._follows.get(int(change.targets[0]))):
                         follow[change.action == "undo"]()
-                self._release_keys()
+                if self.undecided == 1:  # else keys may be meant for the question of the next one
+                    self._release_keys()
 
         async def to_the_end() -> None:
             try:

@@ -286,7 +286,7 @@ class Tab(Part):
             return
         own = own_process(self.review.folder, error.what.removeprefix(OPEN_IN)) if again else ""
         text = own or error_text(error, ": ")
-        self._trouble(text + (" (trying again)" if again else ""))
+        self.tell_trouble(text + (" (trying again)" if again else ""))
         if again:
             self.set_timer(RETRY, self.reload)
         elif kind == "load" and self.nothing is READING:
@@ -294,7 +294,7 @@ class Tab(Part):
             self.query_one(Nothing).show_row(UNREAD)
 
     def _loaded(self, content: Any) -> None:
-        self._trouble("")
+        self.tell_trouble("")
         had_focus = self.display and (self.screen.focused is None or self in self.screen.focused.ancestors)
         was, self.nothing = self.nothing, content if isinstance(content, Empty) else None
         # no CSS class: Textual would look up the styles of all widgets of the tab
@@ -310,7 +310,7 @@ class Tab(Part):
         if self.nothing or not self.model.selecting:
             self.release()
 
-    def _trouble(self, text: str) -> None:
+    def tell_trouble(self, text: str) -> None:
         banner = self.query_one("#trouble", Static)
         banner.update(Text(display_text(text)))
         banner.display = bool(text)
@@ -409,10 +409,12 @@ class LLMTab(Tab):
 
         def costed(found: tuple[Plan, str]) -> None:
             plan, where = found
-            if not self.is_shown(request):
+            free = not plan.to_ask or plan.cost == (0.0, 0.0)
+            here = self.display and self.screen.is_active  # else a key on its way could be taken for an answer
+            if not (self.is_shown(request) and (free or here)):
                 self.notify("not asked: something else is shown now")
                 return
-            if not plan.to_ask or plan.cost == (0.0, 0.0):
+            if free:
                 if plan.to_ask and where and where != self._destination_shown:
                     self._destination_shown = where
                     self.notify(f"prompts go to {display_line(where)}")

@@ -83,13 +83,13 @@ def read_walk(
     threads; the workspace is opened only if something has changed, or a pruning waits, which others may have made.
     ``asking``: the options of `road.asking`. The LLM that they name is asked, unless the unfinished run asks that of
     the ``settings``, or its server has to be filled in."""
+    every = jobs(workspace)  # first: one that has ended has left the state that is read
     state = kept(workspace)
     options = zip(asking[::2], asking[1::2], strict=True)
     named = {name: value for name, value in options if name in ("--llm", "--base-url")}
     if (state and state.key.get("llm") == settings.llm) or named.get("--base-url") == "URL":
         named = {}
     settings = replace(settings, llm=named.get("--llm", settings.llm))
-    every = jobs(workspace)
     job = doing(every, "curate") or next((job for job in every if job.number == watched), None)
     live = JobProgress()
     if job is not None:

@@ -186,13 +186,12 @@ class LiveJobs:
         self._progress: dict[int, JobProgress] = {}
 
     def look(self) -> tuple[LiveJob, ...]:
-        """The live ones, first to last. For threads, one at a time."""
+        """The live ones, first to last. For threads."""
         live = []
         for number in sorted({*numbers(self._folder)} - self._ended):
             job = read_job(self._folder / str(number))
             if job.live:
-                progress = self._progress.setdefault(number, JobProgress())
-                progress.read(job.folder)
+                progress = self._progress[number] = self._progress.get(number, JobProgress()).read_on(job)
                 live.append(LiveJob(number, job.state == "running", job.in_words, progress.share(job.line.kind)))
             else:
                 self._ended.add(number)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import pytest
 from factories import groups_world
 from factories.calibrate_world import workspace_of
-from factories.patience import PATIENCE
+from factories.late import Late, failing_once
 from factories.reviewing import go, named, notified, session, settled, text_of, until
 from factories.suspects_world import SUSPECTS, make_pool
 from factories.topics_world import learnt_world
-from icl_curate.engine.base.errors import DiskError, LockedError
+from icl_curate.engine.base.errors import DiskError, LockedError, UsageError
 from icl_curate.engine.store.decisions import decide
 from icl_curate.engine.store.runs import QueryOutcome
 from icl_curate.engine.store.settings import Settings
@@ -29,7 +27,7 @@ from icl_curate.tui.dialogs.dialog import Offer, Option, Pick
 from icl_curate.tui.dialogs.history import History
 from icl_curate.tui.row_keys import RowTable
 from icl_curate.tui.tabs.calibrate.model import RoundsRequest
-from icl_curate.tui.tabs.demos.model import DemosModel
+from icl_curate.tui.tabs.demos.model import DemosModel, Search
 from icl_curate.tui.tabs.evaluate import tab as evaluate_tab
 from icl_curate.tui.tabs.evaluate.tab import OutcomeDialog, OutcomeOf
 from icl_curate.tui.tabs.export.model import ExportModel
@@ -45,47 +43,9 @@ from icl_curate.tui.tabs.topics.model import TopicsData
 from icl_curate.tui.widgets.field import Field
 from icl_curate.tui.widgets.reader import Detail, Reader
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 pytestmark = pytest.mark.usefixtures("nobody_waits")
-
-
-class Late:
-    """One call of a function whose result is kept back until it is let go."""
-
-    def __init__(self) -> None:
-        self.begun, self.go_on = threading.Event(), threading.Event()
-
-    def first(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """``call``, whose next result is late."""
-
-        @wraps(call)
-        def late(*arguments: Any, **named: Any) -> Any:
-            found = call(*arguments, **named)
-            if not self.begun.is_set():
-                self.begun.set()
-                assert self.go_on.wait(PATIENCE)
-            return found
-
-        return late
-
-    async def awaited(self, pilot: Pilot[None]) -> None:
-        await until(pilot, self.begun.is_set)
-
-    async def ends(self, pilot: Pilot[None]) -> None:
-        self.go_on.set()
-        await settled(pilot)
-
-
-def failing_once(call: Callable[..., Any], error: Exception) -> Callable[..., Any]:
-    left = [error]
-
-    @wraps(call)
-    def tried(*arguments: Any, **named: Any) -> Any:
-        if left:
-            raise left.pop()
-        return call(*arguments, **named)
-
-    return tried
 
 
 @pytest.fixture
@@ -491,3 +451,68 @@ def test_a_check_unasked_that_fails_is_over(untaught: Path, monkeypatch: pytest.
         assert tab._check is None
 
     session(untaught, script)
+
+
+def test_a_search_that_fails_is_over(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        tab = await go(app, pilot, "demos")
+        monkeypatch.setattr(Search, "find", failing_once(Search.find, DiskError("a damaged disk")))
+        tab.show_only(source="clean")
+        await settled(pilot)
+        assert "searching …" not in text_of(app) and not tab.query_one("#asked").has_class("-busy")
+        assert tab.table.message == "a damaged disk"
+
+    session(taught, script)
+
+
+def test_a_vote_that_cannot_be_measured_is_not_being_measured(taught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = failing_once(sources_tab.measure, UsageError("a table without [/b] figures"))
+    monkeypatch.setattr(sources_tab, "measure", broken)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, "sources")
+        shown = text_of(app)
+        assert "measuring" not in shown and "a table without [/b] figures" in shown
+        await pilot.press("f5")
+        await settled(pilot)
+        assert "a table without" not in str(app.query_one("#verdict", Static).content)
+
+    session(taught, script)
+
+
+def test_a_fault_of_a_list_goes_once_it_reads_what_it_could_not(faulty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, "problems")
+        part, trouble = app.query_one(SuspectsList), app.query_one("ProblemsTab #trouble")
+        monkeypatch.setattr(list_module, "pool_state", failing_once(list_module.pool_state, DiskError("damaged")))
+        for told in (True, False):
+            part.look(False)
+            await settled(pilot)
+            assert trouble.display is told
+
+    session(faulty, script)
+
+
+def test_a_query_that_is_asked_about_is_shown_to_be_after_a_reload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, late, reads = workspace_of(tmp_path / "w").path, Late(), list[Any]()
+    (folder / "config.toml").write_text('llm = "offline"\nmethod = "bm25"\n')
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        await go(app, pilot, "topics")
+        await pilot.press("tab")
+        await settled(pilot)
+        tab, read = named(app, "calibrate"), RoundsRequest.read
+        monkeypatch.setattr(RoundsRequest, "ask", late.first(RoundsRequest.ask))
+        monkeypatch.setattr(RoundsRequest, "read", lambda *given: reads.append(found := read(*given)) or found)
+        await pilot.press("s")
+        await late.awaited(pilot)
+        before = tab.model.stepped
+        tab._look()
+        await until(pilot, lambda: reads and tab.model.stepped is not before)
+        assert "asking offline" in text_of(app)
+        await late.ends(pilot)
+        assert "asking" not in str(app.query_one("#answer-status", Static).content)
+
+    session(folder, script)

@@ -217,6 +217,7 @@ class Pick(Dialog[Any], BackgroundWork):
         event.stop()
         self._now, self._taken = None, False
         if self._beyond is not None:
+            self.forget("beyond")  # for what was typed before
             self._reading.add("beyond")
             self._look_beyond_soon()
         self._narrow()

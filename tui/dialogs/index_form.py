@@ -159,7 +159,8 @@ class IndexForm(Dialog[JobCommand | None], BackgroundWork):
     def _seen(self, looks: Mapping[Wanted, Look | str]) -> None:
         self.files.looks |= looks
         self._show()
-        if self._wanted:
+        wanted, self._wanted = self._wanted, False
+        if wanted and self.is_active:  # else another dialog lies over the form
             self._price()
 
     def _tell(self) -> None:

@@ -73,7 +73,7 @@ class Jobs(Dialog[None], BackgroundWork):
         """``number``: the job to begin with."""
         super().__init__()
         self.model = JobsModel()
-        self._looking = False
+        self._looking = self._resuming = False
         self.model.want(number)
 
     def compose(self) -> ComposeResult:
@@ -111,12 +111,14 @@ class Jobs(Dialog[None], BackgroundWork):
         self.in_thread("load", lambda: self.model.read(self.review.opened()), self._show)
 
     def failed(self, kind: str, error: CurateError) -> None:
+        self._resuming = self._resuming and kind != "resume"
         if kind != "load":
             super().failed(kind, error)
             return
-        self._looking = False
+        self._looking, self.model.seen = False, ()  # none is under the cursor
         self.table.message = error_text(error, ": ")
         self.table.fill([])
+        self._show_current()
 
     def _show(self, found: Sequence[JobView]) -> None:
         self._looking = False
@@ -185,15 +187,20 @@ class Jobs(Dialog[None], BackgroundWork):
 
     def action_resume(self) -> None:
         seen = self.model.current
-        if seen is None:
+        if seen is None or self._resuming:
             return
+        self._resuming = True
         number, words = seen.job.number, seen.job.line.words
 
         def work() -> Job:
             self.review.permit(words)
             return resume(self.review.opened(), number)
 
-        self.in_thread("start", work, lambda job: self.select(job.number))
+        def resumed(job: Job) -> None:
+            self._resuming = False
+            self.select(job.number)
+
+        self.in_thread("resume", work, resumed)
 
     def action_copy(self) -> None:
         if seen := self.model.current:

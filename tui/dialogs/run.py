@@ -81,28 +81,31 @@ class CommandDialog(Dialog[None]):
 
     async def _run(self, words: list[str]) -> None:
         self.code = None
-        began, status = time.monotonic(), self.query_one("#status", Static)
-        ticking = self.set_interval(1.0, lambda: status.update(f"running, {duration(time.monotonic() - began)}"))
-        view = self.query_one(LogView)
+        began, status, view = time.monotonic(), self.query_one("#status", Static), self.query_one(LogView)
         lines: deque[Text] = deque(maxlen=MOST)
         width = str(max(20, view.scrollable_content_region.width))
         own = environment(self.folder) | {"COLUMNS": width}
-        # a file, not a pipe: a transport would outlive the event loop of an app that ends
-        with TemporaryFile() as out, started(words, own, out, out) as process:
-            try:
+        ticking = self.set_interval(1.0, lambda: status.update(f"running, {duration(time.monotonic() - began)}"))
+        try:
+            # a file, not a pipe: a transport would outlive the event loop of an app that ends
+            with TemporaryFile() as out, started(words, own, out, out) as process:
                 tail = _Tail(out.fileno())
-                while process.poll() is None:
-                    await asyncio.sleep(SHOWN)
-                    if fresh := tail.lines():
-                        lines.extend(map(_shown, fresh))
-                        view.set_lines(list(lines))
+                try:
+                    while process.poll() is None:
+                        await asyncio.sleep(SHOWN)
+                        if fresh := tail.lines():
+                            lines.extend(map(_shown, fresh))
+                            view.set_lines(list(lines))
+                except asyncio.CancelledError:
+                    process.terminate()  # it is not waited for: the app may be ending
+                    raise
                 lines.extend(map(_shown, tail.lines(ended=True)))
-            except asyncio.CancelledError:
-                process.terminate()  # it is not waited for: the app may be ending
-                raise
-            finally:
-                ticking.stop()
-                status.update("")
+        except OSError as error:
+            view.set_lines([*lines, Text(display_text(f"cannot run it: {error}"), "bad")])
+            return
+        finally:
+            ticking.stop()
+            status.update("")
         self.code = process.returncode
         ended = ("done", "good") if self.code == 0 else (f"ended with exit code {self.code}", "bad")
         view.set_lines([*lines, Text.assemble(ended)])

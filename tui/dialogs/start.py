@@ -29,7 +29,7 @@ from ...engine.base.contract import Reported
 from ...engine.base.errors import CurateError, UsageError
 from ...engine.base.progress import Event
 from ...engine.jobs import OBSERVED
-from ...engine.jobs.folder import error_and_fix
+from ...engine.jobs.folder import Job, error_and_fix
 from ...engine.jobs.follow import JobProgress
 from ...engine.jobs.kinds import COMMANDS, JobCommand, read
 from ...engine.jobs.standby import Standby
@@ -131,21 +131,21 @@ class CostFirst(Dialog[Any], BackgroundWork):
 
     async def dry_run(self, folder: Path, line: JobCommand, tell: Callable[[Text], None]) -> Reported:
         """What a command would do; meanwhile ``tell`` is called with how long it has been at work, and at what."""
-        began, progress = time.monotonic(), JobProgress()
-        with TemporaryDirectory(prefix="icl-curate-") as watched:
+        began, progress, watched = time.monotonic(), JobProgress(), ""
 
-            def look() -> None:
-                progress.read(Path(watched))
-                tell(under_way(time.monotonic() - began, progress.latest.event if progress.latest else None))
+        def look() -> None:
+            progress.read(Path(watched))
+            tell(under_way(time.monotonic() - began, progress.latest.event if progress.latest else None))
 
-            looking = self.set_interval(LOOK, look)
-            try:
+        looking = self.set_interval(LOOK, look)
+        try:
+            with TemporaryDirectory(prefix="icl-curate-", ignore_cleanup_errors=True) as watched:
                 return await dry_run_command(folder, line, Path(watched), self.review.standby)
-            except OSError as error:
-                raise CurateError(f"cannot run it: {error}") from error
-            finally:
-                looking.stop()
-                self.review.stand_by()
+        except OSError as error:
+            raise CurateError(f"cannot run it: {error}") from error
+        finally:
+            looking.stop()
+            self.review.stand_by()
 
     @property
     def cost_was_seen(self) -> bool:
@@ -241,8 +241,8 @@ class Start(CostFirst):
             await self.action_complete()
 
     @on(Input.Changed)
-    def _edited(self, event: Input.Changed) -> None:
-        if event.value != self._asked_for:
+    def _edited(self) -> None:
+        if self.field.value != self._asked_for:  # a change of the command before may be told late
             self._asked_for = None
             self.show_cost_of(None)
             if self._asking is not None:
@@ -339,11 +339,18 @@ def _asks_any(command: str) -> bool:
 
 def begin(node: BackgroundWork, line: JobCommand) -> None:
     """Start a job whose price was seen, and show it in the list of jobs."""
-    review = node.review
+    review, below = node.review, node.screen
+
+    def show(job: Job) -> None:
+        if review.screen is below:
+            review.action_jobs(job.number)
+        else:  # a dialog was opened meanwhile, which the next keys are meant for
+            review.notify(f"job {job.number} is started")
+
     node.in_thread(
         "start",
         lambda: start(review.opened(create=line.kind == "index"), line, standby=review.standby),
-        lambda job: review.action_jobs(job.number),
+        show,
     )
 
 

@@ -13,6 +13,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
+from textual.worker import Worker, get_current_worker
 
 from ...engine.base.errors import CurateError, UsageError
 from ...engine.checks.browse import RowSet
@@ -86,8 +87,10 @@ class CurateWalk(CostFirst):
         super().__init__()
         self.model = WalkModel()
         self._trouble: CurateError | None = None
-        self._pricing = self._starting = False
-        self._looking = False
+        self._unread: CurateError | None = None
+        """Why the state could not be read just now."""
+        self._pricing: Worker[None] | None = None
+        self._starting = self._looking = False
         self._now = 0
         """The step that the walk is at."""
 
@@ -143,7 +146,7 @@ class CurateWalk(CostFirst):
             self.in_thread("look", read, self._looked)
 
     def _looked(self, found: FoundWalk) -> None:
-        self._looking = False
+        self._looking, self._unread = False, None
         first = self.model.found is None
         ended = self.model.take(found)
         if found.job is not None and found.job.number == self.model.watched:
@@ -161,7 +164,10 @@ class CurateWalk(CostFirst):
         self._looking = self._looking and kind != "look"
         self._starting = self._starting and kind != "start"
         self.model.deciding = self.model.deciding and kind != "answer"
-        self._trouble = error
+        if kind == "look":
+            self._unread = error
+        else:
+            self._trouble = error
         self._draw()
 
     @on(LineTable.Moved)
@@ -177,7 +183,7 @@ class CurateWalk(CostFirst):
         at = self.table.cursor
         self.query_one("#walk-step", Static).update(step_told(steps[at]) if at < len(steps) else Text())
         if not self._pricing:
-            self._tell(walk_told(model, self._trouble))
+            self._tell(walk_told(model, self._unread or self._trouble))
         shown = self.query_one("#walk-price", Static)
         shown.display = model.phase == "plan" and not model.walked
         if shown.display and model.plan is not None:
@@ -210,8 +216,14 @@ class CurateWalk(CostFirst):
     def _typed(self, event: Input.Changed) -> None:
         event.stop()
         if self.model.type_in(self.field.value, self.grading.value):
-            self._trouble = None
-            self._draw()
+            self._leave_price()
+
+    def _leave_price(self) -> None:
+        """Something else comes next than what is being priced."""
+        if self._pricing is not None:
+            self._pricing.cancel()
+        self._pricing = self._trouble = None
+        self._draw()
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
@@ -224,14 +236,14 @@ class CurateWalk(CostFirst):
         if self.model.phase == "done":
             self.dismiss()
         elif self.model.phase == "budget" and not self._pricing and (line := self._line()):
-            self._pricing = True
-            self.run_worker(self._price(line, self.model.typed), exclusive=True, exit_on_error=False)
+            price = self._price(line, self.model.typed)
+            self._pricing = self.run_worker(price, exclusive=True, exit_on_error=False)
 
     def action_start(self) -> None:
         """Carry out the next step, once."""
         ready = self.model.phase == "plan" and not self._starting and self.cost_was_seen
         if ready and (line := self._line()):
-            self._starting = True
+            self._starting, self.model.watched = True, None  # not the job before, which has ended
             review = self.review
             self.in_thread("start", lambda: start(review.opened(), line, standby=review.standby), self._begun)
 
@@ -259,7 +271,8 @@ class CurateWalk(CostFirst):
         except CurateError as error:
             self._trouble = error
         finally:
-            self._pricing = False
+            if not get_current_worker().is_cancelled:  # else another one may be under way
+                self._pricing = None
         self._draw()
 
     # What waits for the curator.
@@ -277,7 +290,7 @@ class CurateWalk(CostFirst):
             return answer(review.opened(), review.settings(), accept)
 
         def answered(_: CurationReport) -> None:
-            self.model.deciding, self.model.walked = False, True
+            self.model.deciding, self.model.walked, self._looking = False, True, False  # a look from before is dropped
             self._look()
 
         self.in_thread("answer", work, answered)
@@ -309,8 +322,7 @@ class CurateWalk(CostFirst):
 
     def action_anew(self) -> None:
         self.model.begin_anew()
-        self._trouble = None
-        self._draw()
+        self._leave_price()
 
     def action_close(self) -> None:
         """From the budget to the steps, and from there to the tab."""

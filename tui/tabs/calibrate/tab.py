@@ -84,6 +84,8 @@ class CalibrateTab(LLMTab):
         super().__init__()
         self.model: CalibrateModel = CalibrateModel()
         self._writing = asyncio.Lock()
+        self._asked: RoundsRequest | None = None
+        """What the LLM is asked, or was."""
         self.queue = LineTable(
             QUEUE, id="queue", marked=lambda index: False, message="no such query", moved=lambda: self._soon()
         )
@@ -225,8 +227,16 @@ class CalibrateTab(LLMTab):
         self.rounds.message = "no answers" if why_not else NO_ANSWERS
         self.documents.fill([document_line(one) for one in stepped.documents] if stepped else [])
         self.rounds.fill([round_line(one, stepped, review) for one in stepped.rounds] if stepped else [])
-        self.query_one("#answer-status", Static).update(answer_status(self.model) if query else Text())
+        self._show_status()
         self._show_text()
+
+    def _show_status(self) -> None:
+        """What is known of the query, or that it is being asked about."""
+        status = answer_status(self.model) if self.model.query else Text()
+        if self.asking and self._asked and self.is_shown(self._asked):
+            status = Text(f"asking {display_line(self._asked.settings.llm, 30)} …", "accent")
+            status.append("  escape stops it", "muted")
+        self.query_one("#answer-status", Static).update(status)
 
     @on(LineTable.Chosen, "#documents")
     def _inspect(self) -> None:
@@ -291,8 +301,8 @@ class CalibrateTab(LLMTab):
             return
 
         def show_asking() -> None:
-            asking = Text(f"asking {display_line(request.settings.llm, 30)} …", "accent")
-            self.query_one("#answer-status", Static).update(asking.append("  escape stops it", "muted"))
+            self._asked = request
+            self._show_status()
 
         def show_answer(stepped: SteppedQuery) -> None:
             if self.current == request.row and self.model.answered(request, stepped):

@@ -14,7 +14,7 @@ from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
 from ....engine.base.arrays import Int64s
-from ....engine.base.errors import counted
+from ....engine.base.errors import CurateError, counted
 from ....engine.checks.browse import FoundRows, RowSet
 from ....engine.pool.records import SPLITS
 from ....engine.store.browse import Listed, listed, tally
@@ -29,7 +29,7 @@ from ...widgets.demonstration import RowDetails, as_json, read_several
 from ...widgets.field import Field
 from ...widgets.reader import Detail
 from ...widgets.table import LineTable
-from ...workers import at_rest, later
+from ...workers import at_rest, error_text, later
 from .model import DemosModel, Search, around, asked_line, columns_for, row_line
 
 
@@ -132,6 +132,13 @@ class DemosTab(Tab, MarkKeys):
                 self._find(rest)
 
         self.in_thread("load", lambda: search.find(self.review.opened()), found)
+
+    def failed(self, kind: str, error: CurateError) -> None:
+        super().failed(kind, error)
+        if kind == "load":
+            self.query_one("#asked").remove_class("-busy")
+            self.table.message = error_text(error, ": ")
+            self.table.refresh()
 
     def show_status(self) -> None:
         """Show the search and the number of rows."""
@@ -254,8 +261,11 @@ class DemosTab(Tab, MarkKeys):
     def action_filter(self) -> None:
         """Choose a filter and then its value, or switch to its next one."""
         model = self.model
+        splits = Pick("split", Offer([*map(Option, SPLITS)]), now=model.asked.filter.split)
+        of_split = lambda split: self._change(lambda: model.filter_by(split=split))  # noqa: E731
         calls = (
-            lambda: self._choose_value("source"), lambda: self._choose_value("output"), self._choose_split,
+            lambda: self._choose_value("source"), lambda: self._choose_value("output"),
+            lambda: self.ask(splits, of_split),
             lambda: self._change(model.next_state), lambda: self._change(model.next_only),
             lambda: self._change(model.switch_repeats), self.action_clear,
         )  # fmt: skip
@@ -274,10 +284,6 @@ class DemosTab(Tab, MarkKeys):
 
         change = lambda value: self._change(lambda: self.model.filter_by(**{field: value or None}))  # noqa: E731
         self.ask(Pick(f"{field} of {asked.split}", more=counted_values, now=now or ""), change)
-
-    def _choose_split(self) -> None:
-        change = lambda split: self._change(lambda: self.model.filter_by(split=split))  # noqa: E731
-        self.ask(Pick("split", Offer([*map(Option, SPLITS)]), now=self.model.asked.filter.split), change)
 
     # Marks and decisions.
 

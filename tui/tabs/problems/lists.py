@@ -4,8 +4,8 @@ records that the index could not use, as they are in their file."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar, TypeVar
 
 from rich.text import Text
 from textual import on
@@ -27,6 +27,8 @@ from ...workers import at_rest
 from . import groups as texts
 from .groups import GroupPage, GroupsModel
 
+T = TypeVar("T")
+
 
 class ProblemList(Part):
     """A list; it is read when it is shown, and again when the workspace changes, but not while it is hidden."""
@@ -36,6 +38,8 @@ class ProblemList(Part):
 
     def __init__(self) -> None:
         super().__init__(id=self.TITLE.lower())
+        self._failed = ""
+        """The kind of work whose fault the tab may still tell."""
 
     def on_show(self) -> None:
         self.look_again(anew=True)
@@ -62,8 +66,18 @@ class ProblemList(Part):
         """There is a way back from everything but the list itself."""
         return action != "back" or not self.table.has_focus
 
+    def in_thread(self, kind: str, work: Callable[[], T], then: Callable[[T], object]) -> None:
+        def succeeded(result: T) -> object:
+            if self._failed == kind:
+                self._failed = ""
+                self.query_ancestor(Tab).tell_trouble("")
+            return then(result)
+
+        super().in_thread(kind, work, succeeded)
+
     def failed(self, kind: str, error: CurateError) -> None:
         if self.display:  # it is read again when it is shown
+            self._failed = kind
             self.query_ancestor(Tab).failed(kind, error)
 
 

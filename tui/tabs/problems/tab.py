@@ -75,7 +75,7 @@ class ProblemsTab(Tab):
 
     async def action_list(self, name: str) -> None:
         """Show the list with this name; the one that is shown already is read anew."""
-        self._trouble("")  # that of another list
+        self.tell_trouble("")  # that of another list
         if name == self.model.shown:
             self.shown.look_again(anew=True)
         self.model.shown = name

@@ -18,7 +18,7 @@ from ....engine.jobs.folder import doing, jobs
 from ....engine.llm.graded import grading_set, left_out
 from ....engine.llm.marks import figure, metric_name
 from ....engine.llm.spec import is_stand_in
-from ....engine.pool.display import display_line
+from ....engine.pool.display import display_line, display_text
 from ....engine.store.settings import Settings
 from ....engine.store.trials import KIND, SourceSummary, source_summaries
 from ....engine.store.workspace import Workspace
@@ -100,6 +100,8 @@ class SourcesModel(SortedModel):
         self.left_out = ""
         self.progress: Event | None = None
         """How far the vote is measured."""
+        self.unmeasured = ""
+        """Why it is not."""
         self.view = ""
         """``vote`` or ``served``, where there is only room for one; empty: not chosen."""
         self.estimator = ""
@@ -291,7 +293,8 @@ def verdict(model: SourcesModel) -> Text:
     if not model.points:
         now = model.progress
         measuring = f"measuring: {now.done / now.total:.0%}" if now and now.total else "measuring …"
-        return title.append("\n" + (measuring if model.measured is None else "no answers to draw it from"), "muted")
+        why = model.unmeasured or (measuring if model.measured is None else "no answers to draw it from")
+        return title.append(f"\n{display_text(why)}", "muted")
     points, below = model.points, model.below()
     point, start = points[model.at], points[0]
     size = sum(s.active for s in model.sources if s.source in below)

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 from textual.widgets import Static
 
+from ....engine.base.errors import CurateError
 from ....engine.base.progress import CancelToken, Event, Monitor
 from ....engine.checks.ledger import LEVEL
 from ....engine.store.decisions import Action as Verb
@@ -21,7 +22,7 @@ from ...model import Empty
 from ...tab import SortedTab
 from ...widgets.plots import Curve, CurveData, Forest, ForestScale, Span
 from ...widgets.table import LineTable
-from ...workers import seldom
+from ...workers import error_text, seldom
 from .model import SourcesData, SourcesModel, columns_for, measure, read, served_verdict, source_line, verdict
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class SourcesTab(SortedTab):
         self._show_served()
         self.query_one("#verdict", Static).update(verdict(self.model))
         self.forget("measure")  # of the pool as it was
+        self.model.unmeasured = ""
         if data.measured is not None:
             self._measured(data.measured)
         elif self.model.learnt:
@@ -106,6 +108,12 @@ class SourcesTab(SortedTab):
         """Measuring the vote has reached ``event``."""
         self.model.progress = event
         if self.model.measured is None:
+            self.query_one("#verdict", Static).update(verdict(self.model))
+
+    def failed(self, kind: str, error: CurateError) -> None:
+        super().failed(kind, error)
+        if kind == "measure":
+            self.model.unmeasured = error_text(error, ": ")
             self.query_one("#verdict", Static).update(verdict(self.model))
 
     def copied(self) -> str:
