@@ -119,7 +119,10 @@ def test_settings_are_read_when_the_command_comes(workspace: Workspace, server: 
     assert (failed.pid, failed.state) == (pid, "failed") and "no such LLM" in failed.error
 
 
-def test_an_installation_that_has_changed_gets_a_process_of_its_own(tmp_path: Path) -> None:
+def test_an_installation_that_has_changed_gets_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standby, "ANSWER", PATIENCE)
     waiting = Standby(fake(tmp_path, "standby._changed_since = lambda moment: True"), lambda: dict(os.environ))
     waiting.prepare()
     assert asking(waiting, tmp_path) is None
@@ -163,7 +166,8 @@ def test_what_comes_too_slowly_is_not_waited_for(tmp_path: Path, monkeypatch: py
     assert asking(waiting, tmp_path) is None and gone(pid)
 
 
-def test_words_folder_files_and_variables_arrive(tmp_path: Path) -> None:
+def test_words_folder_files_and_variables_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standby, "ANSWER", PATIENCE)
     shown = "lambda: print(sys.argv[1:], os.getcwd(), os.environ[OBSERVED], STANDBY in os.environ, flush=True)"
     waiting = Standby(fake(tmp_path, command=shown), lambda: dict(os.environ))
     waiting.prepare()
