@@ -5,7 +5,7 @@
 Prompts of about 160 and 1,200 tokens, different shots in each, with 15 options. ``hf:`` gives the log-probabilities of
 all options; `transformers` a script that computes each prompt once and its options on the cache; the `prompts alone` of
 both others leave the options out, so they are more than these tools can reach. With ``--answers`` the prompts
-are answered instead, by transformers' own `generate` in one padded batch. ``--llama``: the Python of an
+are answered instead, and `transformers` is its own `generate` on one padded batch. ``--llama``: the Python of an
 environment with llama-cpp-python, which writes the weights into a file of the same precision first. All take turns;
 shown is the best of the rounds.
 """

@@ -8,7 +8,7 @@ does not indicate load, and nor does one that answers nobody. An answer that too
 count for growth: twice as many at once could take all of it.
 
 Most limits are per minute, and a restart takes a minute or more, while six attempts end after some ten seconds. So a
-request that a busy server turned away, or that found none since, is sent for as long as it may come back (`MINUTE`,
+request that a busy server turned away, or that found none since, is sent for as long as it may come back (`AT_FIRST`,
 `SILENCE`), whatever its number of attempts.
 """
 
@@ -72,7 +72,7 @@ NO_ANSWERS = 20
 RAISED = 10
 """The same for runs of a program that fail: an error is seldom a glitch."""
 
-MINUTE = 90.0
+AT_FIRST = 90.0
 """Seconds from the start of a run for which a server may turn every request away."""
 
 SILENCE = 300.0
@@ -163,7 +163,7 @@ class Retries:
         if self._settings.attempts == 1:
             return -math.inf
         if failure.busy or (failure.gone and self.there_at < attempts.failed):
-            return max(self._began + MINUTE, self.answered_at + SILENCE)
+            return max(self._began + AT_FIRST, self.answered_at + SILENCE)
         return -math.inf
 
     def _note_wait(self, seconds: float) -> None:

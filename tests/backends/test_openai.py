@@ -600,6 +600,6 @@ def test_a_probe_outlasts_a_limit_that_others_use_up(monkeypatch: pytest.MonkeyP
     busy = error(429, "slow down", "rate_limit_exceeded")
     with Server(fault=lambda server, call, seen: busy if seen < 8 else None, echo=True) as server:
         assert probe(open_server(server)).scoring  # a failed echo would be kept as none
-    monkeypatch.setattr(server_module, "MINUTE", 0.0)
+    monkeypatch.setattr(server_module, "AT_FIRST", 0.0)
     with Server(fault=lambda *_: busy) as server, pytest.raises(LLMError, match="slow down"):
         probe(open_server(server))

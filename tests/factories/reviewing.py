@@ -18,6 +18,7 @@ from icl_curate.engine.store.workspace import Workspace
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs.dialog import Option, Pick
 from icl_curate.tui.dialogs.jobs import Jobs
+from icl_curate.tui.dialogs.walk import CurateWalk
 from icl_curate.tui.widgets.table import LineTable
 from textual._context import visible_screen_stack
 from textual.pilot import Pilot
@@ -186,6 +187,15 @@ async def go(app: ReviewApp, pilot: Pilot[None], tab: str) -> Any:
     await pilot.press(str([tab.NAME for tab in app.tabs].index(tab) + 1))
     await settled(pilot)
     return app.tab
+
+
+async def open_walk(app: ReviewApp, pilot: Pilot[None]) -> CurateWalk:
+    """Open the walk through `curate` by its key."""
+    await go(app, pilot, "overview")
+    await pilot.press("c")
+    await settled(pilot)
+    assert isinstance(app.screen, CurateWalk)
+    return app.screen
 
 
 async def offered(app: ReviewApp, pilot: Pilot[None]) -> dict[str, Option]:

@@ -62,7 +62,7 @@ def test_what_is_not_the_prompts_fault_uses_up_no_attempts_while_the_server_may_
     assert [note for note in notes if "sent again" in note] == [
         "stub turned a prompt away, which is sent again for longer: HTTP 429"
     ]
-    now += pace.MINUTE
+    now += pace.AT_FIRST
     assert not again(LIMITED, pace.Attempts(count=6))
     rules.answered(now, now)
     now += pace.SILENCE - 40.0

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from factories.gullible_world import SETTINGS, Gullible, make_gullible_world, make_held_world
 from factories.late import Late, failing_once
-from factories.reviewing import go, notified, session, settled, text_of, until
+from factories.reviewing import go, notified, open_walk, session, settled, text_of, until
 from icl_curate.engine.base.errors import DiskError, LockedError
 from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import CurationDryRun
@@ -38,7 +38,6 @@ from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.jobs import Jobs
 from icl_curate.tui.dialogs.run import CommandDialog
 from icl_curate.tui.dialogs.start import Start, begin, propose
-from icl_curate.tui.dialogs.walk import CurateWalk
 from icl_curate.tui.jobs import JobsModel, JobView
 from icl_curate.tui.session import load, save
 from icl_curate.tui.tabs.preview.model import PromptRequest
@@ -78,17 +77,9 @@ def prices(walked: Workspace, monkeypatch: pytest.MonkeyPatch) -> list[tuple[lis
     return asked
 
 
-async def opened(app: ReviewApp, pilot: Pilot[None]) -> CurateWalk:
-    await go(app, pilot, "overview")
-    await pilot.press("c")
-    await settled(pilot)
-    assert isinstance(app.screen, CurateWalk)
-    return app.screen
-
-
 def test_a_price_is_not_shown_for_a_new_run_or_another_budget(walked: Workspace, prices: list[Any]) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        walk = await opened(app, pilot)
+        walk = await open_walk(app, pilot)
         await pilot.press("enter")
         await until(pilot, lambda: len(prices) == 1)
         await pilot.press("n")
@@ -119,7 +110,7 @@ def test_a_step_is_begun_once_though_the_one_before_is_seen_to_have_ended(
     monkeypatch.setattr(walk_module, "jobs", lambda workspace: [job(1, "done")])
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        walk = await opened(app, pilot)
+        walk = await open_walk(app, pilot)
         walk.model.watched = 1
         await pilot.press("enter")
         await until(pilot, lambda: len(prices) == 1)
@@ -140,7 +131,7 @@ def test_what_could_not_be_read_once_is_not_told_for_good(walked: Workspace, mon
     held = LockedError("workspace is open in PID 1: python", "wait")
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        walk = await opened(app, pilot)
+        walk = await open_walk(app, pilot)
         monkeypatch.setattr(dialog, "read_walk", failing_once(dialog.read_walk, held))
         walk._looking = False
         walk._look()
@@ -157,7 +148,7 @@ def test_what_was_answered_is_not_offered_again(tmp_path: Path, monkeypatch: pyt
     folder, answer, before = make_held_world(tmp_path / "w").path, Late(), Late()
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        walk = await opened(app, pilot)
+        walk = await open_walk(app, pilot)
         monkeypatch.setattr(dialog, "answer", answer.first(dialog.answer))
         read = dialog.read_walk
         monkeypatch.setattr(dialog, "read_walk", before.first(read))

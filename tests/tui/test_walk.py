@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from factories.gullible_world import SETTINGS, Gullible, make_gullible_world, make_held_world
 from factories.jobs_world import leave_nothing_running
-from factories.reviewing import go, is_safe, lines_of, session, settled, text_of, until
+from factories.reviewing import is_safe, lines_of, open_walk, session, settled, text_of, until
 from icl_curate.cli import app as command_line
 from icl_curate.engine.curate.curation import Curation, CurationPlan
 from icl_curate.engine.curate.plan import CurationDryRun
@@ -27,14 +27,6 @@ from textual.pilot import Pilot
 from typer.main import get_command
 
 
-async def opened(app: ReviewApp, pilot: Pilot[None]) -> CurateWalk:
-    await go(app, pilot, "overview")
-    await pilot.press("c")
-    await settled(pilot)
-    assert isinstance(app.screen, CurateWalk)
-    return app.screen
-
-
 def test_corrections_that_wait_are_shown_and_made(tmp_path: Path) -> None:
     workspace = make_held_world(tmp_path / "w")
     state = kept(workspace)
@@ -43,14 +35,14 @@ def test_corrections_that_wait_are_shown_and_made(tmp_path: Path) -> None:
     keep(workspace, state)
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        walk = await opened(app, pilot)
+        walk = await open_walk(app, pilot)
         shown = text_of(app)
         assert "relabelled: 2 rows: p-3 → yes, p-5 → yes" in shown and "active: 120 → 119" in shown
         await pilot.press("v")
         await until(pilot, lambda: app.tab is not None and app.tab.NAME == "demos")
         await settled(pilot)
         assert "would be changed" in text_of(app) and "3 rows" in text_of(app)
-        walk = await opened(app, pilot)
+        walk = await open_walk(app, pilot)
         await pilot.press("a")
         await until(pilot, lambda: walk.model.held is None and not walk.model.deciding)
         assert {each.id: each.output for each in relabelled(workspace)} == {"p-3": "yes", "p-5": "yes"}
@@ -63,7 +55,7 @@ def test_what_waits_is_looked_at_and_decided(tmp_path: Path, size: tuple[int, in
     workspace = make_held_world(tmp_path / "w")
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        walk = await opened(app, pilot)
+        walk = await open_walk(app, pilot)
         shown = text_of(app)
         assert "active: 120 → 60" in shown and "sources gone: bad" in shown and is_safe(shown)
         assert all(key in shown for key in ("a Accept", "r Reject", "v Rows")) and "b Budget" not in shown
@@ -73,7 +65,7 @@ def test_what_waits_is_looked_at_and_decided(tmp_path: Path, size: tuple[int, in
         await until(pilot, lambda: app.tab is not None and app.tab.NAME == "demos")
         await settled(pilot)
         assert "would be pruned" in text_of(app) and "60 rows" in text_of(app)
-        walk = await opened(app, pilot)
+        walk = await open_walk(app, pilot)
         await pilot.press("a" if size[0] > 100 else "r")
         await until(pilot, lambda: walk.model.held is None and not walk.model.deciding)
         await settled(pilot)
@@ -93,7 +85,7 @@ def test_which_answers_are_right_is_typed_with_the_options_of_the_command_line(
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         app.command_line = get_command(command_line)
-        walk = await opened(app, pilot)
+        walk = await open_walk(app, pilot)
         await pilot.press("m")
         await until(pilot, lambda: app.focused is walk.grading)
         await pilot.press(*"--met")
@@ -130,7 +122,7 @@ def test_the_plan_is_priced_and_its_first_step_is_a_job(tmp_path: Path, monkeypa
     (workspace.path / "config.toml").write_text('llm = "offline"\nmethod = "bm25"\nk = 3\n')
 
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
-        walk = await opened(app, pilot)
+        walk = await open_walk(app, pilot)
         await pilot.press("b", *"100x", "enter")
         await until(pilot, lambda: "'100x' is no budget" in text_of(app))
         await pilot.press("b", *"100", "enter")

@@ -23,7 +23,7 @@ from ...base.errors import BudgetError, LLMError, UsageError
 from ...http.address import NO_KEY, Address, filled
 from ...http.refusals import SENT, error_in, failure_of, key_in, pause, shorten, without_keys
 from ...llm.budget import SPREAD, Budget
-from ...llm.pace import MINUTE, explain, key_fix
+from ...llm.pace import AT_FIRST, explain, key_fix
 from ...llm.types import DEFAULTS, Answer, Capabilities, Failure, LLMSettings, Outgoing, Request, Result, Sampling
 from ...pool.open_answers import after_thinking
 from ...pool.prompts import Prompt
@@ -330,10 +330,10 @@ class OpenAIServer:
         started = time.monotonic()
         for attempt in count(1):
             reply = await self._paid(send, messages)
-            if not isinstance(reply, Failure) or not reply.retryable or (reply.retry_after or 0.0) > MINUTE:
+            if not isinstance(reply, Failure) or not reply.retryable or (reply.retry_after or 0.0) > AT_FIRST:
                 break
             # a job of the same user may take all that a minute allows, and what is found is kept
-            busy = reply.busy and time.monotonic() - started < MINUTE
+            busy = reply.busy and time.monotonic() - started < AT_FIRST
             if attempt >= (attempts // 2 if reply.unreachable else attempts) and not busy:
                 break
             await asyncio.sleep(min(pause(attempt, reply.retry_after), longest))
