@@ -17,6 +17,7 @@ WORK keeps the workspaces: a run that was stopped goes on where it was, and asks
 - ``topick``: commonsenseqa of POOLS with eight shots, with the topics and core topics released with the paper. CMS
   holds ``topics.json``, ``core_topics.jsonl`` and the released ``train.jsonl``; questions are matched by their text.
 - ``topick-asked``: the same against baselines that ask the LLM to select; MDL takes as many tokens as all others.
+- ``topick-core``: the same beside topics whose words a row shares, instead of core topics: the ablation of table 3.
 - ``rounds``, ``demonstrations``: three rounds of calibration over the documents of ``facts``, and over the
   demonstrations of the sample pool, all arms; of the latter also whether their scores tell wrong rows.
 - ``rounds-hotpotqa``: rounds over the ten documents of 60 questions of HotpotQA in POOLS.
@@ -253,10 +254,8 @@ def plain(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def topick(
-    pools: Path, cms: Path, queries: int, workspace: Workspace, against: Sequence[str] = RETRIEVED
-) -> Iterable[str]:
-    """TopicK with the released core topics ``against`` other methods, some at a time, on ``queries`` test queries."""
+def known_topics(pools: Path, cms: Path, workspace: Workspace) -> tuple[object, ...]:
+    """Indexes commonsenseqa; the options with which its released topics and core topics are learnt."""
     data, files = pools / "commonsenseqa", workspace.folder.parent / "topick-files"
     core, topics = files / "core.jsonl", files / "topics.txt"
     if not workspace.folder.exists():
@@ -279,7 +278,14 @@ def topick(
                 lines.write(json.dumps({"id": row["id"], "topics": own}) + "\n")
         splits = ("--validation", files / "validation.jsonl", "--test", data / "test.jsonl")
         workspace.run("index", data / "train.jsonl", *splits)
-    workspace.ask("train", "topics", "--topics", topics, "--core-topics", core, "--questions", 600, "-k", 8)
+    return "--topics", topics, "--core-topics", core
+
+
+def topick(
+    pools: Path, cms: Path, queries: int, workspace: Workspace, against: Sequence[str] = RETRIEVED
+) -> Iterable[str]:
+    """TopicK with the released core topics ``against`` other methods, some at a time, on ``queries`` test queries."""
+    workspace.ask("train", "topics", *known_topics(pools, cms, workspace), "--questions", 600, "-k", 8)
     shared = ("--split", "test", "--limit", queries, "-k", 8, "--seeds", 1)
     for methods in against:
         found = workspace.ask("evaluate", "-m", methods, *shared)
@@ -297,6 +303,29 @@ def topick(
             lines.append([name, f"{own.mean():.3f}", interval((low, high)), *others, *covers])
         heads = ["method", "accuracy", "95 %", "topick over it", "easy", "hard", "topics", "repeated"]
         yield table(heads, lines, f"{easy.size} test queries, {easy.sum()} easy")
+
+
+def topick_core(pools: Path, cms: Path, queries: int, workspace: Workspace) -> Iterable[str]:
+    """TopicK with the released core topics and with those that share words with a row: an ablation of table 3."""
+    known = known_topics(pools, cms, workspace)
+    shared = ("--split", "test", "--limit", queries, "-k", 8, "--seeds", 1)
+    found = workspace.ask("evaluate", "-m", "dense", *shared)
+    each = {"dense": values(workspace, found["run"], "dense")}
+    learnt = {"dense": ["–", "–", "–"]}
+    for name, options in ("core topics by GPT-4o", known), ("without core topics", (*known[:2], "--no-llm-topics")):
+        metrics = workspace.ask("train", "topics", *options, "--questions", 600, "-k", 8)["metrics"]
+        found = workspace.ask("evaluate", "-m", "topick", *shared)
+        each[name] = values(workspace, found["run"], "topick")
+        covers = found["methods"]["topick"]["topic_coverage"][-1]
+        learnt[name] = [f"{metrics['core_per_example']:.1f}", f"{metrics['average_precision']:.3f}", f"{covers:.2f}"]
+    first = each["core topics by GPT-4o"]
+    lines = [
+        [name, f"{own.mean():.3f}", *(difference(pair) for pair in (compare(own, each["dense"]), compare(first, own))),
+         *learnt[name]]
+        for name, own in each.items()
+    ]  # fmt: skip
+    heads = ["method", "accuracy", "over dense", "with core topics over it", "topics a text", "precision", "covered"]
+    yield table(heads, lines, f"{first.size} test queries")
 
 
 def rounds(workspace: Workspace) -> Iterable[str]:
@@ -427,7 +456,11 @@ PARTS: Mapping[str, Callable[[Workspace], Iterable[str]]] = {
     "demonstrations": demonstrations,
 }
 STEPS = "rounds-steps"
-ON_TOPICS = {"topick": RETRIEVED, "topick-asked": ASKED}
+ON_TOPICS: Mapping[str, Callable[[Path, Path, int, Workspace], Iterable[str]]] = {
+    "topick": topick,
+    "topick-asked": partial(topick, against=ASKED),
+    "topick-core": topick_core,
+}
 ON_POOLS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "ranker-elsewhere": ranker_elsewhere,
     "ranker-fast": lambda pools, workspace: ranker_elsewhere(pools, workspace, "--rate", 0.01, "--patience", 5),
@@ -453,8 +486,7 @@ def main() -> None:
     asked = parser.parse_args()
     parts = PARTS | {name: partial(part, asked.pools) for name, part in ON_POOLS.items() if asked.pools}
     if asked.pools and asked.cms:
-        for name, against in ON_TOPICS.items():
-            parts[name] = partial(topick, asked.pools, asked.cms, asked.queries, against=against)
+        parts |= {name: partial(part, asked.pools, asked.cms, asked.queries) for name, part in ON_TOPICS.items()}
     if asked.gsm8k:
         parts[STEPS] = partial(rounds_elsewhere, lambda: problems(asked.gsm8k, QUESTIONS), ("--over", "steps"))
     for name in asked.part or parts:
