@@ -32,6 +32,8 @@ import argparse
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,7 @@ from icl_curate.engine.base.arrays import Bools, Float64s
 from icl_curate.engine.checks.active import ActivePool
 from icl_curate.engine.checks.evidence import row_evidence
 from icl_curate.engine.evaluate.statistics import Comparison, compare
+from icl_curate.engine.pool.answers import normalise
 from icl_curate.engine.store.runs import outcomes
 from icl_curate.engine.store.settings import resolve
 from icl_curate.engine.store.workspace import Workspace as Store
@@ -347,6 +350,36 @@ def rounds_elsewhere(rows: Callable[[], Rows], options: Sequence[object], worksp
     yield arms_table(done)
 
 
+def rounds_hotpotqa(pools: Path, workspace: Workspace) -> Iterable[str]:
+    """Rounds over ten documents, two of them relevant; and which of the two their scores tell from the distractors."""
+    rows = hotpotqa(pools, QUESTIONS)
+    yield from rounds_elsewhere(lambda: rows, (), workspace)
+    outputs = {row["input"]: f" {normalise(row['output'])} " for row in rows}
+    with Store.open(workspace.folder).read() as con:
+        documents = con.execute(
+            """SELECT place, input, text, relevant, uncertainty
+               FROM calibration_documents JOIN calibrations USING (run, place)
+               WHERE arm = 'full' AND run = (SELECT max(run) FROM calibrations) ORDER BY place, document"""
+        ).fetchall()
+    within: dict[str, list[float]] = {}
+    for _, shown in groupby((one for one in documents if one[4] is not None), key=itemgetter(0)):
+        _, asked, texts, relevant, uncertainty = zip(*shown, strict=True)
+        output, told, sure = outputs[asked[0]], np.array(relevant, bool), -np.array(uncertainty)
+        says = np.array([output in f" {normalise(text)} " for text in texts])
+        named = output.strip() not in ("yes", "no")
+        kinds = {"with the answer": told & says, "without it": told & ~says} if named else {"of yes and no": told}
+        for name, own in kinds.items():
+            if own.any() and not told.all():
+                both = own | ~told
+                within.setdefault(name, []).append(roc_auc_score(own[both], sure[both]))
+    for name, aurocs in within.items():
+        low, high = np.quantile(resampled(np.array(aurocs)), (0.025, 0.975))
+        yield (
+            f"relevant documents {name}: AUROC within a question {np.mean(aurocs):.2f} ({low:.2f} to {high:.2f}), "
+            f"{len(aurocs)} questions"
+        )
+
+
 def problems(data: Path, rows: int) -> Rows:
     """Of GSM8K, with their numbers alone as outputs."""
     return [
@@ -469,7 +502,7 @@ ON_POOLS: Mapping[str, Callable[[Path, Workspace], Iterable[str]]] = {
     "ranker-parts": ranker_parts,
     "ranker-commonsenseqa": partial(ranker_questions, "commonsenseqa"),
     "ranker-nq": partial(ranker_questions, "nq_open"),
-    "rounds-hotpotqa": lambda pools, workspace: rounds_elsewhere(lambda: hotpotqa(pools, QUESTIONS), (), workspace),
+    "rounds-hotpotqa": rounds_hotpotqa,
 }
 
 
