@@ -18,6 +18,7 @@ WORK keeps the workspaces: a run that was stopped goes on where it was, and asks
   holds ``topics.json``, ``core_topics.jsonl`` and the released ``train.jsonl``; questions are matched by their text.
 - ``topick-asked``: the same against baselines that ask the LLM to select; MDL takes as many tokens as all others.
 - ``topick-core``: the same beside topics whose words a row shares, instead of core topics: the ablation of table 3.
+- ``topick-picked``: the sample pool with the core topics that the LLM ``--picks`` picks, and without core topics.
 - ``rounds``, ``demonstrations``: three rounds of calibration over the documents of ``facts``, and over the
   demonstrations of the sample pool, all arms; of the latter also whether their scores tell wrong rows.
 - ``rounds-hotpotqa``: rounds over the ten documents of 60 questions of HotpotQA in POOLS.
@@ -311,24 +312,43 @@ def topick(
 def topick_core(pools: Path, cms: Path, queries: int, workspace: Workspace) -> Iterable[str]:
     """TopicK with the released core topics and with those that share words with a row: an ablation of table 3."""
     known = known_topics(pools, cms, workspace)
-    shared = ("--split", "test", "--limit", queries, "-k", 8, "--seeds", 1)
+    ways = {"core topics by GPT-4o": known, "without core topics": (*known[:2], "--no-llm-topics")}
+    yield by_core_topics(workspace, ways, ("--limit", queries, "-k", 8), ("--questions", 600, "-k", 8))
+
+
+def topick_picked(picks: str, workspace: Workspace) -> Iterable[str]:
+    """TopicK on the sample pool with core topics that another LLM ``picks``, and without core topics."""
+    if not workspace.folder.exists():
+        workspace.index("support")
+    ways = {
+        f"core topics by {Path(picks).stem}": ("--labelling-llm", picks),
+        "without core topics": ("--no-llm-topics",),
+    }
+    yield by_core_topics(workspace, ways, ("-k", 5), ("-k", 5))
+
+
+def by_core_topics(
+    workspace: Workspace, ways: Mapping[str, Sequence[object]], asked: Sequence[object], learnt: Sequence[object]
+) -> str:
+    """TopicK ``learnt`` with each of some ``ways`` to core topics, the first against the others and `dense`."""
+    shared = ("--split", "test", "--seeds", 1, *asked)
     found = workspace.ask("evaluate", "-m", "dense", *shared)
     each = {"dense": values(workspace, found["run"], "dense")}
-    learnt = {"dense": ["–", "–", "–"]}
-    for name, options in ("core topics by GPT-4o", known), ("without core topics", (*known[:2], "--no-llm-topics")):
-        metrics = workspace.ask("train", "topics", *options, "--questions", 600, "-k", 8)["metrics"]
+    parts = {"dense": ["–", "–", "–"]}
+    for name, options in ways.items():
+        metrics = workspace.ask("train", "topics", *options, *learnt)["metrics"]
         found = workspace.ask("evaluate", "-m", "topick", *shared)
         each[name] = values(workspace, found["run"], "topick")
         covers = found["methods"]["topick"]["topic_coverage"][-1]
-        learnt[name] = [f"{metrics['core_per_example']:.1f}", f"{metrics['average_precision']:.3f}", f"{covers:.2f}"]
-    first = each["core topics by GPT-4o"]
+        parts[name] = [f"{metrics['core_per_example']:.1f}", f"{metrics['average_precision']:.3f}", f"{covers:.2f}"]
+    first = each[next(iter(ways))]
     lines = [
         [name, f"{own.mean():.3f}", *(difference(pair) for pair in (compare(own, each["dense"]), compare(first, own))),
-         *learnt[name]]
+         *parts[name]]
         for name, own in each.items()
     ]  # fmt: skip
     heads = ["method", "accuracy", "over dense", "with core topics over it", "topics a text", "precision", "covered"]
-    yield table(heads, lines, f"{first.size} test queries")
+    return table(heads, lines, f"{first.size} test queries")
 
 
 def rounds(workspace: Workspace) -> Iterable[str]:
@@ -488,7 +508,7 @@ PARTS: Mapping[str, Callable[[Workspace], Iterable[str]]] = {
     "tuned": tuned,
     "demonstrations": demonstrations,
 }
-STEPS = "rounds-steps"
+STEPS, PICKED = "rounds-steps", "topick-picked"
 ON_TOPICS: Mapping[str, Callable[[Path, Path, int, Workspace], Iterable[str]]] = {
     "topick": topick,
     "topick-asked": partial(topick, against=ASKED),
@@ -514,12 +534,15 @@ def main() -> None:
     parser.add_argument("--pools", type=Path)
     parser.add_argument("--cms", type=Path)
     parser.add_argument("--gsm8k", type=Path)
+    parser.add_argument("--picks", help="LLM that picks core topics")
     parser.add_argument("--queries", type=int, default=400, help="of TopicK")
-    parser.add_argument("--part", choices=[*PARTS, *ON_POOLS, *ON_TOPICS, STEPS], action="append")
+    parser.add_argument("--part", choices=[*PARTS, *ON_POOLS, *ON_TOPICS, STEPS, PICKED], action="append")
     asked = parser.parse_args()
     parts = PARTS | {name: partial(part, asked.pools) for name, part in ON_POOLS.items() if asked.pools}
     if asked.pools and asked.cms:
         parts |= {name: partial(part, asked.pools, asked.cms, asked.queries) for name, part in ON_TOPICS.items()}
+    if asked.picks:
+        parts[PICKED] = partial(topick_picked, asked.picks)
     if asked.gsm8k:
         parts[STEPS] = partial(rounds_elsewhere, lambda: problems(asked.gsm8k, QUESTIONS), ("--over", "steps"))
     for name in asked.part or parts:
