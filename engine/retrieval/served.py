@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import threading
 import time
 import zlib
@@ -43,7 +44,7 @@ QUERIES = 10_000
 """Maximum queries whose vectors are kept."""
 MOST_DIMENSIONS = 1 << 16
 LONGEST_WAIT = 120.0
-"""Seconds: a server that asks for a longer pause ends the work, and so does one that is busy for so long."""
+"""Seconds: a server that asks for a longer pause ends the work, and so does one that is busy or away for so long."""
 
 _BYTES_PER_TOKEN = 4.0
 
@@ -134,7 +135,8 @@ class ServedEncoder:
         self.address = Address.of(access.url)
         self.tokens = 0
         """Tokens read by the server so far."""
-        self._answered_at = 0.0
+        self._answered_at = self._there_at = 0.0
+        """When the latest answer came, and when the latest request was sent that got one."""
         self._bills, self._foreseen = 0, 0
         """Requests that were answered so far, and `estimate` of their texts."""
         self._width = dimension
@@ -252,17 +254,21 @@ class ServedEncoder:
 
     def _patiently(self, texts: Sequence[str], stop: threading.Event) -> Float32s:
         """The vectors of one batch, with retries; in parts if the server does not take it whole."""
-        started = time.monotonic()
+        started, failed = time.monotonic(), math.inf
         for attempt in count(1):
             try:
                 return self._once(texts)
             except _Failed as error:
-                failure, attempts = error.failure, 2 if error.gone else self.access.attempts
+                never = error.gone and not self._answered_at  # nor may there be a server
+                failure, attempts = error.failure, 2 if never else self.access.attempts
             if failure.kind in ("request", "context", "refusal"):
                 return self._divided(texts, stop, failure.message)
-            # limits are mostly per minute, which attempts do not outlast
+            failed = min(failed, time.monotonic())
+            # a limit is mostly per minute and a restart takes one, which attempts do not outlast; where others were
+            # answered since, it is these texts that end a connection
+            away = failure.busy or (failure.gone and not never and self._there_at < failed)
             waited = time.monotonic() - max(started, self._answered_at)
-            patient = failure.busy and attempts > 1 and waited < LONGEST_WAIT
+            patient = away and attempts > 1 and waited < LONGEST_WAIT
             last = (attempt >= attempts and not patient) or (failure.retry_after or 0.0) > LONGEST_WAIT
             rest = pause(attempt, failure.retry_after)
             last |= self.access.patience is not None and time.monotonic() - started + rest > self.access.patience
@@ -288,7 +294,7 @@ class ServedEncoder:
         body: dict[str, Any] = {"model": self._model, "input": list(texts), "encoding_format": "float"}
         if self._asked:
             body["dimensions"] = self._asked
-        client = self._connected()
+        client, sent = self._connected(), time.monotonic()
         try:
             response = client.post("/embeddings", cast_to=httpx2.Response, body=body)
         except Exception as error:
@@ -297,7 +303,7 @@ class ServedEncoder:
         vectors, tokens = self._read(response.content, texts)
         with self._lock:
             self.tokens += tokens
-            self._answered_at = time.monotonic()
+            self._answered_at, self._there_at = time.monotonic(), max(self._there_at, sent)
             self._bills, self._foreseen = self._bills + 1, self._foreseen + estimate(texts)
             if self._width is None:
                 self._width = vectors.shape[1]

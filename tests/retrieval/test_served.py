@@ -100,16 +100,47 @@ def test_rate_limits_errors_and_dropped_connections_pass() -> None:
         assert sorted(sent_texts(server)) == sorted(texts(200))
 
 
-def test_a_limit_that_outlasts_the_attempts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def limited(server: Server, call: Call, seen: int) -> Reply | None:
-        return error(429, "slow down", "rate_limit_exceeded") if seen < 10 else None
-
+@pytest.mark.parametrize("fault", [*(error(status, "slow") for status in (429, 502, 503, 504)), "drop"])
+def test_a_server_that_is_busy_or_away_is_waited_for(fault: Reply | str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "pause", lambda *_: 0.0)
-    with Server(fault=limited) as server:
+    with Server(fault=lambda server, call, seen: fault if seen < 10 else None) as server:
         assert encoder(server).encode(["a"]).shape == (1, 8)
     monkeypatch.setattr(served, "LONGEST_WAIT", 0.0)
-    with Server(fault=limited) as server, pytest.raises(LLMError, match="slow down"):
+    with Server(fault=lambda *_: fault) as server, pytest.raises(LLMError, match=r"slow|does not answer"):
         encoder(server).encode(["a"])
+
+
+def test_texts_that_break_a_server_get_their_attempts_where_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Server(fault=lambda server, call, seen: "drop" if call.text == "bad" else None) as server:
+        found = encoder(server, attempts=3)
+
+        def wait(attempt: int, _: float | None) -> float:
+            found.encode([f"other {attempt}"])
+            return 0.0
+
+        monkeypatch.setattr(served, "pause", wait)
+        with pytest.raises(LLMError, match="does not answer"):
+            found.encode(["bad"])
+        assert len([call for call in server.calls if call.text == "bad"]) == 3
+
+
+def test_a_server_that_ends_in_between_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Server() as server:
+        found = encoder(server)
+        found.encode(["a"])
+    pauses: list[int] = []
+
+    def wait(attempt: int, _: float | None) -> float:
+        pauses.append(attempt)
+        monkeypatch.setattr(served, "LONGEST_WAIT", 120.0 if attempt < 10 else 0.0)
+        return 0.0
+
+    monkeypatch.setattr(served, "pause", wait)
+    with pytest.raises(LLMError, match="does not answer"):
+        found.encode(["b"])
+    assert len(pauses) == 11
 
 
 def test_who_serves_waits_for_no_encoder_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
