@@ -6,11 +6,12 @@ import asyncio
 import hmac
 import json
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from ..engine.base.packages import VERSION
 from ..engine.pool.display import encodable_json
 from ..engine.pool.records import Query
 from ..engine.retrieval.encoder import FEW
-from ..engine.retrieval.served import EncoderDown
+from ..engine.retrieval.served import EncoderDown, is_served
 from ..engine.store.settings import Settings
 from ..render.suggested import completed
 from .hosts import is_own, is_own_page
@@ -147,7 +148,8 @@ class Served:
 def make_app(served: Served, service: Service | None = None) -> Starlette:
     """The application; it opens its ``service`` if none is given, and closes it at its end."""
     opened = service or Service(served.path, served.settings, locked=served.locked)
-    batches = Batches(opened, served.limits.waiting)
+    lanes: defaultdict[str, Batches] = defaultdict(partial(Batches, opened, served.limits.waiting))
+    apart = is_served(opened.settings.encoder)  # methods that need no encoder do not wait for its server
 
     async def answer(request: Request) -> Response:
         body = await _body(request, served.limits)
@@ -155,6 +157,7 @@ def make_app(served: Served, service: Service | None = None) -> Starlette:
             ask, many = read(body, served.settings, served.limits, prompts=request.url.path == PROMPT)
         except UsageError as error:
             return _error(400, error.what, error.fix)
+        batches = lanes[ask.method if apart else ""]
         asked, gone = asyncio.create_task(batches.ask(ask)), asyncio.ensure_future(request.receive())
         try:
             await asyncio.wait((asked, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -180,7 +183,8 @@ def make_app(served: Served, service: Service | None = None) -> Starlette:
         try:
             yield
         finally:
-            batches.close()
+            for lane in lanes.values():
+                lane.close()
             opened.close()
 
     app = Starlette(

@@ -22,8 +22,8 @@ EXAMPLE = 'send {"query": "a question"} or {"queries": ["one", "another"]}'
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
     """``body`` in bytes, ``text`` in characters; ``queries`` and ``k`` of one request, ``shots`` their product;
-    ``waiting`` queries of all requests together; ``connections`` of a process, and the ``timeout`` in seconds for a
-    head and again for a body."""
+    ``waiting`` queries of all requests together, with an encoder behind an API of all by one method; ``connections`` of
+    a process, and the ``timeout`` in seconds for a head and again for a body."""
 
     body: int = 4 << 20
     text: int = 100_000

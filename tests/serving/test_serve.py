@@ -24,11 +24,12 @@ from typing import Any
 import pytest
 from factories.commands import Run
 from factories.patience import PATIENCE
+from factories.servers import Server
 from icl_curate.engine.base.errors import UsageError
 from icl_curate.engine.base.packages import VERSION
 from icl_curate.engine.index.build import IndexPlan, index_pool
 from icl_curate.engine.pool.records import Query
-from icl_curate.engine.retrieval.served import EncoderDown
+from icl_curate.engine.retrieval.served import Access, EncoderDown
 from icl_curate.engine.store.settings import Settings
 from icl_curate.engine.store.workspace import Workspace
 
@@ -372,6 +373,24 @@ def test_a_client_that_has_gone_leaves_nothing_behind(folder: Path) -> None:
     assert asyncio.run(ask_and_go(batches)) == 2
     batches.close()
     service.close()
+
+
+def test_who_needs_no_encoder_does_not_wait_for_its_server(tmp_path: Path) -> None:
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text("".join(json.dumps({"input": f"my card {i}", "output": "x"}) + "\n" for i in range(4)))
+    with Server() as encoder, ThreadPoolExecutor(1) as threads:
+        access = Access(encoder.url)
+        plan = IndexPlan(paths=(str(pool),), encoder="openai:stub", access=access, near_duplicate=1.0)
+        index_pool(Workspace.create(tmp_path / "w"), plan)
+        settings = replace(SETTINGS, encoder="openai:stub", encoder_url=encoder.url)
+        with serving(tmp_path / "w", settings=settings) as client:
+            encoder.held = "a question"
+            held = threads.submit(client.select, query="a question", method="dense")
+            until(lambda: encoder.in_flight > 0)
+            assert client.select(query="my card", method="bm25").code == 200
+            assert not held.done()
+            encoder.let_go()
+            assert held.result(PATIENCE).code == 200
 
 
 # whom it answers
