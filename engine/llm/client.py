@@ -75,6 +75,8 @@ class LLMClient:
     heard: Heard = field(default_factory=Heard)
     judge: LLMClient | None = None
     """The LLM that judges answers, where the settings name another."""
+    option: str = "--llm"
+    """The one that names it."""
 
     @property
     def name(self) -> str:
@@ -90,9 +92,10 @@ class LLMClient:
     def capabilities(self) -> Capabilities:
         """What the LLM can do, probed on first use. Raises as `probing.probe` does."""
         budget = self.budget.at(self.price or self.budget.price)
-        return probing.capabilities(
-            self.workspace, self.backend, dry_run=self.dry_run, budget=budget, monitor=self.monitor
-        )
+        with self._advised():
+            return probing.capabilities(
+                self.workspace, self.backend, dry_run=self.dry_run, budget=budget, monitor=self.monitor
+            )
 
     def recorded(self, kind: str, settings: Mapping[str, Any]) -> AbstractContextManager[runs.Record]:
         """As `runs.recorded`, of a run that asks this LLM: with the server that it asks, to be asked again."""
@@ -116,18 +119,30 @@ class LLMClient:
         if not requests:
             return []
         settings, priced = llm_settings(self.settings), budget.at(self.price or budget.price)
-        results = runner.ask(self.workspace, self.backend, requests, settings, priced, self.monitor)
+        with self._advised():
+            results = runner.ask(self.workspace, self.backend, requests, settings, priced, self.monitor)
         answers: list[Result] = [
             read(request, result) if isinstance(result, Answer) else result
             for request, result in zip(requests, results, strict=True)
         ]
         self.heard.count(answers)
-        if (error := self.heard.error(self.name)) is not None:
-            raise error
+        with self._advised():
+            if (error := self.heard.error(self.name)) is not None:
+                raise error
         self._warn(
             usage_of(answers), next((a.text or a.reply for a in answers if isinstance(a, Answer) and not a.usable), "")
         )
         return answers
+
+    @contextmanager
+    def _advised(self) -> Iterator[None]:
+        """Who is advised to choose another LLM is told the option that names this one."""
+        try:
+            yield
+        except LLMError as error:
+            if (fix := error.fix.replace("with --llm", f"with {self.option}")) == error.fix:
+                raise
+            raise LLMError(error.what, fix) from error
 
     def _warn(self, usage: Usage, example: str) -> None:
         """Warn if many answers are unusable: figures computed from them mean little."""
@@ -171,6 +186,7 @@ def client_for(
         judge = None
         if other := judges(settings):
             judge = opened.enter_context(client_for(workspace, other, monitor, dry_run=dry_run, budget=budget))
+            judge.option = "--judge-llm"
         backend = opened.enter_context(backend_for(settings, encode_for_reader(workspace, settings), reported))
         yield LLMClient(workspace, backend, settings, monitor, dry_run, budget, judge=judge)
 

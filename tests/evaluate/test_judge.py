@@ -14,6 +14,7 @@ from factories.commands import Run
 from factories.ranker_world import Scripted as Reader
 from factories.ranker_world import make_world as ranker_world
 from factories.ranker_world import with_k
+from factories.servers import Call, Reply, Server, error
 from icl_curate.engine.base.errors import LLMError, UsageError
 from icl_curate.engine.baselines.datamodel import DatamodelPlan, DatamodelTraining
 from icl_curate.engine.checks.ask import RowPlan, RowTraining
@@ -23,7 +24,7 @@ from icl_curate.engine.curate.tune import Tuning, TuningPlan
 from icl_curate.engine.evaluate.compare import Evaluation, EvaluationPlan, Sweep, SweepPlan
 from icl_curate.engine.evaluate.results import EvaluationReport
 from icl_curate.engine.llm.budget import Budget
-from icl_curate.engine.llm.client import LLMClient
+from icl_curate.engine.llm.client import LLMClient, client_for
 from icl_curate.engine.llm.graded import TEMPLATE, TEMPLATES, read_template
 from icl_curate.engine.llm.judge import Judge
 from icl_curate.engine.llm.types import Answer, Capabilities, Failure, Request, Result
@@ -277,6 +278,22 @@ def test_a_judge_that_follows_no_instructions_is_refused(world: Workspace) -> No
     with pytest.raises(LLMError, match="--metric judge needs answers to free instructions"):
         evaluation(world, deaf)
     assert deaf.asked == []
+
+
+@pytest.mark.parametrize("answered", [0, 20])
+def test_a_judge_without_credit_is_named_by_its_own_option(world: Workspace, answered: int) -> None:
+    def unpaid(server: Server, call: Call, seen: int) -> Reply | None:
+        judge = call.body["model"] == "judge" and sum(call.answered for call in server.calls) >= answered
+        return error(402, "no credit is left") if judge else None
+
+    with Server(fault=unpaid, models=("stub", "judge")) as server:
+        settings = replace(SETTINGS, llm="openai:stub", base_url=server.url, metric="judge", judge_llm="openai:judge")
+        with (
+            client_for(world, settings) as llm,
+            pytest.raises(LLMError, match=r"openai:judge at .*no credit") as caught,
+        ):
+            Evaluation.prepare(llm, PLAN).ask(Budget())
+    assert "another LLM with --judge-llm" in caught.value.fix
 
 
 def test_the_ranker_is_rewarded_by_verdicts(tmp_path: Path) -> None:
