@@ -134,7 +134,9 @@ def opened(
     dimension = None
     for stored in (name, with_passages(name)):
         with suppress(WorkspaceError):
-            dimension = dimension or Vectors.open(folder_of(workspace, stored)).dimension
+            kept = Vectors.open(folder_of(workspace, stored))
+            if kept.marks[:, 0].any():  # else one odd reply would decide for ever
+                dimension = dimension or kept.dimension
     return ServedEncoder(name, access, folder_of(workspace, name), dimension)
 
 

@@ -90,7 +90,7 @@ _FIXES = {
     "unreachable": "start the server or correct --encoder-url",
     "transient": _AGAIN,
     "rate_limit": _AGAIN,
-    "malformed": _AGAIN,
+    "malformed": "check --encoder-url and the model's name: that is no reply of an encoder; vectors are kept",
     "quota": "add credit to the account, or choose another encoder",
     "not_found": "check the model's name, and that --encoder-url ends in /v1 if it needs that",
     "redirect": "to use that server, give it with --encoder-url URL",
@@ -309,7 +309,7 @@ class ServedEncoder:
                 self._width = vectors.shape[1]
         if vectors.shape[1] != self._width:
             raise EncoderDown(
-                f"{self.where} gives vectors of {vectors.shape[1]:,} dimensions, those stored have {self._width:,}",
+                f"{self.where} gives vectors of {vectors.shape[1]:,} dimensions, those before have {self._width:,}",
                 "it serves another model now: serve the one before, or give this one another name",
             )
         return vectors

@@ -305,13 +305,23 @@ def test_another_model_under_the_same_name_is_refused(server: Server, tmp_path: 
     index(workspace, path, server)
     server.dimension = 5
     settings = Settings(encoder=NAME, encoder_url=server.url, method="dense")
-    with pytest.raises(LLMError, match="5 dimensions, those stored have 8"):
+    with pytest.raises(LLMError, match="5 dimensions, those before have 8"):
         Selector(workspace, settings=settings).select("another query")
     path.write_text(path.read_text() + '\n{"id": "new", "input": "one more", "output": "x"}')
-    with pytest.raises(LLMError, match="5 dimensions, those stored have 8"):
+    with pytest.raises(LLMError, match="5 dimensions, those before have 8"):
         index(workspace, path, server)
     server.dimension = 8
     assert index(workspace, path, server) == 1  # the others are still there
+
+
+def test_a_first_reply_of_another_length_does_not_decide_for_ever(server: Server, tmp_path: Path) -> None:
+    workspace, path = Workspace.create(tmp_path / "w"), pool(tmp_path)
+    odd = ok({"data": [{"index": 0, "embedding": [1.0] * 12}]})
+    server.fault = lambda server, call, seen: odd if call.text == "dimension" else None
+    with pytest.raises(LLMError, match="8 dimensions, those before have 12"):
+        index(workspace, path, server)
+    server.fault = lambda server, call, seen: None
+    assert index(workspace, path, server) == 300
 
 
 def test_queries_are_encoded_the_same_way_and_kept(server: Server, tmp_path: Path) -> None:
