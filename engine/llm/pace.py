@@ -36,6 +36,7 @@ FIXES = {
     "quota": "add credit to the account, or choose another LLM with --llm",
     "not_found": "check the model name, and that --base-url ends in /v1 if the server needs it",
     "redirect": "to use that server, give it with --base-url URL",
+    "malformed": "check that --base-url is that of the API, which mostly ends in /v1, and the server's log",
     "capability": "choose another LLM with --llm",
     "setting": "correct it, or leave it out (icl-curate config says where it is set)",
     "rate_limit": "wait, or lower --concurrency",

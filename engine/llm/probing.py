@@ -170,7 +170,7 @@ def samples(
     sampling: Sampling = GREEDY,
 ) -> tuple[Sample, ...]:
     """An open question and a label question, each after one demonstration, in the format of all other prompts; failures
-    are left out. Raises `LLMError` if the LLM refuses what the user set of the ``sampling``."""
+    are reported. Raises `LLMError` if the LLM refuses what the user set of the ``sampling``."""
     sampling = replace(sampling, max_tokens=SAMPLE_TOKENS, response_format="")  # the form is that of the pool's outputs
     requests = [Request(build_prompt(query, [shot], task), sampling=sampling) for query, task, shot in _SAMPLES]
     answered = []
@@ -182,6 +182,8 @@ def samples(
         if isinstance(result, Answer):
             usable = read(request, result).usable
             answered.append(Sample(request.prompt.query.input, result.text, usable, time.monotonic() - started))
+        else:
+            monitor.report(Event("check", note=f"failed: {cache.label(backend)}: {result.message}"))
     return tuple(answered)
 
 

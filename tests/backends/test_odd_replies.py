@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from factories.odd_replies import ANSWER, ODD, Odd
 from factories.patience import PATIENCE
-from factories.servers import Call, Server, answer_to, error
+from factories.servers import Call, Server, answer_to, error, page
+from icl_curate.engine.backends.openai import wire
 from icl_curate.engine.backends.openai.server import OpenAIServer
 from icl_curate.engine.base.errors import LLMError
 from icl_curate.engine.base.progress import Event, Monitor
@@ -190,6 +191,32 @@ def test_a_probe_that_is_told_to_wait_long_says_so_at_once(tmp_path: Path) -> No
     assert not outcome.reachable
     assert "asks for a pause of 3,600 s" in outcome.error
     assert len(server.calls) == 1
+
+
+def test_a_text_that_no_llm_writes_is_no_answer() -> None:
+    """Reading one of 50 MB took a minute, each time anew."""
+    body = {"choices": [{"message": {"content": "x" * (wire.LONGEST + 1)}}]}
+    with pytest.raises(wire.Malformed, match=r"4,194,305 characters"):
+        wire.chat_answer(body, False)
+
+
+def test_a_check_says_why_it_has_no_sample(tmp_path: Path) -> None:
+    notes: list[str] = []
+    with Server(fault=lambda server, call, seen: page() if "Italy" in call.text else None) as server:
+        backend = OpenAIServer("stub", LLMSettings(base_url=server.url))
+        monitor = Monitor(lambda event: notes.append(event.note))
+        outcome = probing.check(Workspace.create(tmp_path / "w"), backend, monitor=monitor)
+        loop.close(backend)
+    assert outcome.reachable and len(outcome.samples) == 1
+    assert [note for note in notes if "failed: openai:stub" in note and "an HTML page" in note]
+
+
+def test_a_server_of_web_pages_is_told_with_its_address(tmp_path: Path) -> None:
+    with Server(fault=lambda *_: page()) as server:
+        backend = OpenAIServer("stub", LLMSettings(base_url=server.url))
+        outcome = probing.check(Workspace.create(tmp_path / "w"), backend)
+        loop.close(backend)
+    assert "an HTML page" in outcome.error and "--base-url" in outcome.fix
 
 
 def test_a_wait_that_is_worth_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,6 +171,9 @@ def echo_request(model: str, texts: Sequence[str], settings: LLMSettings = DEFAU
 OUTSIDE_TOP = -9999.0
 """OpenAI's value for a token outside the most likely ones: not a log-probability."""
 
+LONGEST = 4 << 20
+"""Maximum characters of an answer, some million tokens. One of 50 MB was read for a minute, by each command anew."""
+
 MOST_TOKENS = 10**9
 """A larger number is not a valid token count."""
 
@@ -268,6 +271,8 @@ def completion_answer(body: Mapping[str, Any], want_logprobs: bool) -> Answer | 
 
 
 def _answer(body: Mapping[str, Any], text: str, finish: str, tokens: list[Token], want_logprobs: bool) -> Answer:
+    if len(text) > LONGEST:
+        raise Malformed(f"the answer has {len(text):,} characters, which no LLM writes")
     if want_logprobs and text and not tokens:
         raise Malformed("the reply lacks the log-probabilities that were asked for")
     tokens = within(tokens, text) if want_logprobs else []
