@@ -141,16 +141,16 @@ def _demand_own(*paths: Path) -> None:
     """Raise `CurateError` if another user could have written one of them: what is in it is not this user's word."""
     if os.name == "nt":  # pragma: no cover
         return
+    elsewhere = "set ICL_CURATE_CONFIG=/folder/of/your/own/config.toml"
     for path in paths:
         state = path.stat()
         if state.st_uid not in (os.getuid(), 0):
-            raise CurateError(
-                f"{path} is not believed: it is not yours{files.owner(path)}",
-                "set ICL_CURATE_CONFIG=/folder/of/your/own/config.toml",
-            )
+            raise CurateError(f"{path} is not believed: it is not yours{files.owner(path)}", elsewhere)
         if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            shared = state.st_uid != os.getuid() or state.st_mode & stat.S_ISVTX  # as /tmp: it must stay as it is
             raise CurateError(
-                f"{path} is not believed: other users may write it", f"chmod go-w {shlex.quote(str(path))}"
+                f"{path} is not believed: other users may write it",
+                elsewhere if shared else f"chmod go-w {shlex.quote(str(path))}",
             )
 
 

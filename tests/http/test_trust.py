@@ -279,8 +279,13 @@ def test_a_file_that_others_may_write_is_not_believed(
 def test_no_secret_is_made_where_others_may_write(tmp_path: Path) -> None:
     trust.place().parent.mkdir()
     trust.place().parent.chmod(0o777)
-    with pytest.raises(CurateError, match="not believed"):
+    with pytest.raises(CurateError, match="not believed") as alone:
         trust.sign("job")
+    assert alone.value.fix == f"chmod go-w {trust.place().parent}"
+    trust.place().parent.chmod(0o1777)  # as /tmp, which all use: there is no permission to take from it
+    with pytest.raises(CurateError, match="not believed") as shared:
+        trust.sign("job")
+    assert shared.value.fix.startswith("set ICL_CURATE_CONFIG=")
     assert not trust.place().exists()
 
 
