@@ -55,12 +55,14 @@ def work(folder: Path, command: Callable[[], Any]) -> int:
 
 
 class Recorder:
-    """A `Report` that stores events in the job's folder: every note, every step, and at most two of the others per
-    second."""
+    """A `Report` that stores events in the job's folder: every note, every step, and of the others at most two per
+    second, and how far each task was at the end."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / EVENTS
         self._kept: dict[str, float] = {}
+        self._last: dict[str, tuple[float, Event]] = {}
+        """The latest event of each task, if it is not stored."""
 
     def __enter__(self) -> Recorder:
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -69,14 +71,21 @@ class Recorder:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for now, event in self._last.values():
+            self._store(now, event)
         os.close(self._file)
 
     def __call__(self, event: Event) -> None:
         now = time.time()
         if not (event.note or event.task in STEPS or event.done == event.total):
             if now - self._kept.get(event.task, 0.0) < EVERY:
+                self._last[event.task] = now, event
                 return
             self._kept[event.task] = now
+        self._last.pop(event.task, None)
+        self._store(now, event)
+
+    def _store(self, now: float, event: Event) -> None:
         line = {
             "time": now,
             "task": event.task,

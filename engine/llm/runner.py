@@ -164,6 +164,8 @@ def _follow(run: _Run, monitor: Monitor) -> None:
     if interrupted is not None:
         if isinstance(lost := future.exception(), WorkspaceError):  # not "finished parts are kept"
             raise lost from interrupted
+        if isinstance(interrupted, Cancelled):  # answers have come meanwhile, and are kept
+            run.send_events(monitor.report)
         raise interrupted
     run.send_events(monitor.report)
     future.result()

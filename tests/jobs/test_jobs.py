@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -284,6 +285,16 @@ def test_every_step_and_note_is_kept_and_the_rest_thinned(tmp_path: Path) -> Non
     assert asks[0].done == 0
     assert [(event.done, event.note) for event in asks[-2:]] == [(17, "a warning"), (200, "")]
     assert len(asks) < 100
+
+
+def test_how_far_a_task_was_at_the_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "EVERY", 1e9)
+    with suppress(KeyboardInterrupt), Recorder(tmp_path) as report:
+        for done in (0, 1, 2):
+            report(Event("ask", done, 59))
+        raise KeyboardInterrupt
+    asks = [(one.event.done, one.event.total) for one in recorded_events(tmp_path)[0]]
+    assert asks == [(0, 59), (2, 59)]
 
 
 def test_a_line_half_written_is_read_when_it_is_whole(tmp_path: Path) -> None:

@@ -214,6 +214,15 @@ def test_closing_hides_no_error(monkeypatch: pytest.MonkeyPatch, what: str) -> N
             loop.close(backend)
 
 
+def test_answers_that_came_after_the_interruption_are_told(workspace: Workspace) -> None:
+    token, told = CancelToken(), list[Event]()
+    backend = Scripted(ask=token.cancel)
+    backend.max_in_flight = 1
+    with pytest.raises(Cancelled):
+        runner.ask(workspace, backend, [_request(i) for i in range(59)], monitor=Monitor(told.append, token))
+    assert told[-1].done == calls_in(workspace) > 0
+
+
 def test_the_token_ends_a_probe(workspace: Workspace) -> None:
     token = CancelToken()
     backend = Scripted(probe=lambda: (token.cancel(), asyncio.sleep(60))[1])
