@@ -13,6 +13,7 @@ from ..base.errors import CurateError
 from .joins import alternatives
 from .listing import FileHere, Look, look, use_of
 from .rows import OF_FILES
+from .understood import nameless
 
 USES = ("pool", "validation", "test", "")
 FIELDS = ("input", "output", "source", "options", "context")
@@ -140,7 +141,8 @@ class ChosenFiles:
             line, reason = seen.peek.fault
             yield f"line {line}: {reason}, skipped" + (f", {seen.peek.bad - 1} more" if seen.peek.bad > 1 else "")
         if seen.guessed:
-            yield f"{' and '.join(seen.guessed)} guessed from what the columns hold"
+            first = nameless(seen.peek.understood.format, seen.guessed)
+            yield f"{' and '.join(seen.guessed)} guessed from what the columns hold{first and f'; {first}'}"
         yield from seen.peek.warnings
 
     def command(self) -> str:

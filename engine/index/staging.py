@@ -35,7 +35,7 @@ from .readers.parquet_format import rows_by_group
 from .readers.records import NOT_UTF8, BadRecord, to_utf8
 from .results import Skipped, strictly
 from .rows import Mapper, Row
-from .understood import Understood, rows_of, understand
+from .understood import Understood, nameless, rows_of, understand
 
 APART = 1 << 25
 """Bytes of files from which several processes read them."""
@@ -494,9 +494,10 @@ def _usable(found: Iterable[PartRead]) -> Iterator[PartRead]:
                 raise UsageError(f"{path} has no usable row{why}", to_utf8(path))
             if not told.lacking:
                 raise UsageError(f"{path} has no usable row{why}", f"icl-curate index {quote(path)} --peek")
+            first = nameless(told.format, told.lacking)
             raise UsageError(
                 f"{path} has no usable row{why.partition(' (columns: ')[0]} ({told.shown})",
-                f"map its columns: {told.mapping(f'{Path(path).name}::')}",
+                f"{first and f'{first}; else '}map its columns: {told.mapping(f'{Path(path).name}::')}",
             )
         rows, first_bad = 0, None
 

@@ -84,6 +84,7 @@ class Understood:
             what = " and none the ".join(self.lacking)
             own = f"{Path(self.path).name}::" if self.absent else ""  # what holds for all files is of others
             told.append(f"no column is the {what}: {self.mapping(own)} ({self.shown})")
+        told += filter(None, [nameless(self.format, self.lacking)])
         if self.numbers == "text":
             told.append("numbers among the answers are texts of options")
         elif self.numbers:
@@ -145,6 +146,13 @@ def rows_of(found: Iterable[Record], mapper: Mapper) -> Iterator[tuple[int, Row 
     for line, record in found:
         for row in (record,) if isinstance(record, BadRecord) else mapper.rows(record):
             yield line, row
+
+
+def nameless(format: str, lacking: Collection[str]) -> str:
+    """What to do if the first line of a table is no header, where no name in it is that of a field; else empty."""
+    if format not in ("csv", "tsv") or len(lacking) < 2:
+        return ""
+    return "if line 1 is a row, put column names above it: input,output"
 
 
 def absent_line(name: str, column: str, columns: Sequence[str]) -> str:

@@ -97,6 +97,20 @@ def test_a_fault_stands_at_its_file_and_only_what_is_used_has_to_be_right(here: 
     assert files.fault() is None and "no column 'who' for the source" in files.doubts("a.jsonl")
 
 
+def test_a_table_without_column_names_is_told_to_get_some(here: Path, run: Run) -> None:
+    rows = "I loved this film,positive\nIt was a waste of time,negative\nA great cast,positive\n"
+    Path("a.csv").write_text(rows)
+    refused = run("index", "a.csv", "-w", "w", "--no-encode")
+    told = "if line 1 is a row, put column names above it: input,output"
+    assert f"fix: {told}; else map its columns: --map 'a.csv::input=I loved this film'" in refused.err
+    assert told in run("index", "a.csv", "--peek").out
+    files = chosen()
+    assert [*files.doubts("a.csv")] == [f"input and output guessed from what the columns hold; {told}"]
+    Path("a.csv").write_text(f"input,output\n{rows}")
+    assert run("index", "a.csv", "-w", "w", "--no-encode", "--json").json["demonstrations"] == 3
+    assert not [*chosen().doubts("a.csv")]
+
+
 def test_a_line_that_cannot_be_read_is_told_with_what_it_is(here: Path) -> None:
     write("a.jsonl", "question", "answer")
     with Path("a.jsonl").open("a") as file:
