@@ -170,11 +170,11 @@ class Pool:
 
     def to_arrow(self, split: Split = "pool", **options: Any) -> pyarrow.Table:
         """`rows` as a table of pyarrow."""
-        return _module("pyarrow").Table.from_pydict(_columns(self.rows(split, **options)))
+        return _of_columns(_module("pyarrow").Table.from_pydict, self.rows(split, **options))
 
     def to_dataset(self, split: Split = "pool", **options: Any) -> datasets.Dataset:
         """`rows` as a data set of `datasets`."""
-        return _module("datasets").Dataset.from_dict(_columns(self.rows(split, **options)))
+        return _of_columns(_module("datasets").Dataset.from_dict, self.rows(split, **options))
 
     def queries(self, split: Split = "validation", limit: int | None = None) -> list[Query]:
         """The queries of a split, in the order they were indexed."""
@@ -714,10 +714,18 @@ def _module(name: str) -> Any:
     return import_module(name)
 
 
-def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """The rows by column: libraries that are given rows take the columns of the first for all."""
+def _of_columns(table: Callable[[dict[str, list[Any]]], Any], rows: Sequence[Mapping[str, Any]]) -> Any:
+    """The ``table`` of the rows by column: libraries that are given rows take the columns of the first for all. Raises
+    `UsageError` if values of a field have no common type, as a table of pyarrow needs."""
     names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    try:
+        return table(columns)
+    except (ValueError, TypeError, OverflowError) as error:
+        kinds = {name: {*map(type, values)} - {type(None)} for name, values in columns.items()}
+        mixed = ", ".join(name for name, some in kinds.items() if len(some) > 1 and some != {int, float}) or "a field"
+        fix = "pool.to_pandas() keeps values as they are; or make them one type in the file, and index it again"
+        raise UsageError(f"{mixed} cannot be a column of one type: {error}", fix) from error
 
 
 def _planned(plan: type[R], options: dict[str, Any], **given: Any) -> R:
