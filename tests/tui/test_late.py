@@ -460,7 +460,12 @@ def test_a_search_that_fails_is_over(taught: Path, monkeypatch: pytest.MonkeyPat
         tab.show_only(source="clean")
         await settled(pilot)
         assert "searching …" not in text_of(app) and not tab.query_one("#asked").has_class("-busy")
-        assert tab.table.message == "a damaged disk"
+        assert tab.table.message == "a damaged disk" and not str(tab.query_one(Detail).content)
+        await pilot.press("x")
+        assert "it could not be read: f5 tries again" in notified(app)
+        await pilot.press("f5")
+        await settled(pilot)
+        assert tab.model.searched and not tab.query_one("#trouble").display
 
     session(taught, script)
 

@@ -14,8 +14,8 @@ from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
 from ....engine.base.arrays import Int64s
-from ....engine.base.errors import CurateError, counted
-from ....engine.checks.browse import FoundRows, RowSet
+from ....engine.base.errors import CurateError, LockedError, counted
+from ....engine.checks.browse import DemosQuery, FoundRows, RowSet
 from ....engine.pool.records import SPLITS
 from ....engine.store.browse import Listed, listed, tally
 from ....engine.store.decisions import Action as Verb
@@ -24,7 +24,7 @@ from ...actions import Action
 from ...dialogs.dialog import Offer, Option, Pick
 from ...model import PROBLEMS, Empty, PoolRow
 from ...row_keys import NO_ROW, MarkKeys, relabel_row, relabel_rows
-from ...tab import Tab
+from ...tab import UNREAD, Tab
 from ...widgets.demonstration import RowDetails, as_json, read_several
 from ...widgets.field import Field
 from ...widgets.reader import Detail
@@ -72,6 +72,8 @@ class DemosTab(Tab, MarkKeys):
         self.model: DemosModel = DemosModel()
         self._top = 0
         """The line at the top of the screen when a search began: threads must not access widgets."""
+        self._failed: DemosQuery | None = None
+        """The latest search that found nothing for a fault that lasts."""
 
     def compose_body(self) -> ComposeResult:
         with Horizontal(id="bar"):
@@ -136,9 +138,11 @@ class DemosTab(Tab, MarkKeys):
     def failed(self, kind: str, error: CurateError) -> None:
         super().failed(kind, error)
         if kind == "load":
+            self._failed = None if isinstance(error, LockedError) else self.model.asked
             self.query_one("#asked").remove_class("-busy")
             self.table.message = error_text(error, ": ")
             self.table.refresh()
+            self._look()
 
     def show_status(self) -> None:
         """Show the search and the number of rows."""
@@ -290,7 +294,8 @@ class DemosTab(Tab, MarkKeys):
     def stand(self) -> bool:
         """Not while the rows of the current search are still to come: no key acts on those of another one."""
         if not self.model.searched:
-            self.notify("still searching: nothing was done", severity="warning")
+            failed = self._failed == self.model.asked
+            self.notify(UNREAD.what if failed else "still searching: nothing was done", severity="warning")
         return self.model.searched
 
     def row_here(self) -> PoolRow | None:
