@@ -146,6 +146,8 @@ class Pick(Dialog[Any], BackgroundWork):
         """Where more options come from."""
         self._taken = False
         """Enter waits for them."""
+        self._late: dict[str, Callable[[], object]] = {}
+        """What came while help or the finder lay over this, by its kind."""
         self._shown: list[Option] = []
 
     def compose(self) -> ComposeResult:
@@ -168,9 +170,16 @@ class Pick(Dialog[Any], BackgroundWork):
 
     def _come(self, kind: str, offer: Offer) -> None:
         """More has come; a cursor that was moved, or with nothing typed, stays on its option."""
+        if not self.is_active:  # it could neither open `Write` nor close
+            self._late[kind] = partial(self._come, kind, offer)
+            return
         self._reading.discard(kind)
         if offer.text is not None and (len(offer.text) > LONGEST or display_line(offer.text) != offer.text):
-            self.app.push_screen(Write(self._title, offer.told, offer.text, self._does), self.dismiss)
+
+            def written(text: str | None) -> None:
+                self.dismiss(text)  # without a result: Textual would await it in this very dialog
+
+            self.app.push_screen(Write(self._title, offer.told, offer.text, self._does), written)
             return
         self._options[kind] = offer.options
         at, typed = self.query_one(LineTable).cursor, self.query_one(Input).value
@@ -186,7 +195,14 @@ class Pick(Dialog[Any], BackgroundWork):
 
     def failed(self, kind: str, error: CurateError) -> None:
         super().failed(kind, error)
-        self.dismiss()
+        if self.is_active:
+            self.dismiss()
+        else:
+            self._late[kind] = self.dismiss
+
+    def on_screen_resume(self) -> None:
+        while self._late:
+            self._late.popitem()[1]()
 
     def _arrange(self, offer: Offer) -> None:
         self._offer = offer
