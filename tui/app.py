@@ -331,7 +331,7 @@ class ReviewApp(WithNotices, FaultKept, DecisionQueue):
         if now == self._memory:
             return
         try:
-            save(self.folder, now)
+            save(self.folder, now, self._memory)
             self._memory = now
         except OSError as error:
             self.log(f"could not save the session state: {error}")

@@ -64,7 +64,18 @@ def _of_this_folder(stored: object) -> dict[str, dict[str, str]]:
 _ELSEWHERE = re.compile(r"[-~/\\]|[^/]*:")
 
 
-def save(folder: Path, memory: Memory) -> None:
-    """Write it atomically. `OSError` if the folder is not writable."""
-    text = json.dumps(asdict(memory), ensure_ascii=False, indent=1)
+def save(folder: Path, memory: Memory, before: Memory) -> None:
+    """Write what is not as ``before`` atomically: the rest may be of another session, which has written since.
+    `OSError` if the folder is not writable."""
+    now, then, stored = asdict(memory), asdict(before), asdict(load(folder))
+    merged = {name: _merged(stored[name], now[name], then[name]) for name in now}
+    text = json.dumps(merged, ensure_ascii=False, indent=1)
     replace_file(folder / FILE, lambda file: file.write(text.encode()))
+
+
+def _merged(stored: Any, now: Any, before: Any) -> Any:
+    """What has changed since ``before``, by key if it has keys, and of the rest what is ``stored``."""
+    if not isinstance(now, dict):
+        return stored if now == before else now
+    changed = {key: value for key, value in now.items() if key not in before or value != before[key]}
+    return {key: value for key, value in {**stored, **changed}.items() if key in now or key not in before}

@@ -118,7 +118,7 @@ def test_rows_come_back_as_they_left(small: Pool, tmp_path: Path) -> None:
 def test_a_field_of_several_types_is_named_where_a_column_has_one(tmp_path: Path) -> None:
     rows = [{"input": f"text {i}", "output": "y", "n": i or 0.5, "year": year} for i, year in enumerate([2.5, "two"])]
     pool = Pool.index(rows, tmp_path / "w", encode=False, progress=False)
-    with pytest.raises(UsageError, match="^year cannot be a column of one type: ") as refused:
+    with pytest.raises(UsageError, match=r"^year cannot be a column of one type: ") as refused:
         pool.to_arrow()
     assert "pool.to_pandas()" in refused.value.fix
     assert list(pool.to_pandas()["year"]) == [2.5, "two"]

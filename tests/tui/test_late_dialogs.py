@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from icl_curate.tui.dialogs import jobs as jobs_module
 from icl_curate.tui.dialogs import run as run_module
 from icl_curate.tui.dialogs import start as start_module
 from icl_curate.tui.dialogs import walk as dialog
-from icl_curate.tui.dialogs.dialog import Confirm, Offer, Option, Pick
+from icl_curate.tui.dialogs.dialog import Confirm, Offer, Option, Pick, Write
 from icl_curate.tui.dialogs.help import Help
 from icl_curate.tui.dialogs.index_form import IndexForm
 from icl_curate.tui.dialogs.jobs import Jobs
@@ -241,6 +242,36 @@ def test_a_letter_before_another_command_does_not_take_its_price(untaught: Path)
     session(untaught, script)
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_comes_for_a_list_below_help_waits_until_help_is_left(
+    untaught: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    def read() -> Offer:
+        if fails:
+            raise DiskError("a damaged disk")
+        return Offer(text="one line\nand another")
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        late, given = Late(), list[Any]()
+        picked, gate = Pick("Correct", more=read), late.first(lambda: None)
+        picked._more = lambda: (gate(), read())[1]
+        app.push_screen(picked, given.append)
+        await late.awaited(pilot)
+        await pilot.press("f1")
+        await until(pilot, lambda: isinstance(app.screen, Help))
+        await late.ends(pilot)
+        assert isinstance(app.screen, Help)
+        await pilot.press("escape")
+        await settled(pilot)
+        if not fails:
+            assert isinstance(app.screen, Write)
+            await pilot.press("N", "ctrl+s")
+            await settled(pilot)
+        assert len(app.screen_stack) == 1 and given == ([None] if fails else ["None line\nand another"])
+
+    session(untaught, script)
+
+
 def test_a_price_for_which_there_is_no_room_on_the_disk_is_not_being_made(
     untaught: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -443,6 +474,25 @@ def test_keys_wait_for_the_question_of_a_decision_behind_another(taught: Path, m
         assert [made.scope for made in store_decisions.history(Workspace.open(taught))] == ["demonstration"]
 
     session(taught, script)
+
+
+def test_of_two_sessions_each_leaves_what_the_other_has_changed(untaught: Path) -> None:
+    draft = {"a.csv": {"use": "pool", "input": "body"}}
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        app.save()
+        other = json.loads((untaught / "review.json").read_text())
+        other["tabs"]["sources"]["sort"] = "reliability"
+        (untaught / "review.json").write_text(json.dumps({**other, "draft": draft}))
+        await go(app, pilot, "demos")
+        await pilot.press("s")
+        await pilot.press("q")
+
+    session(untaught, script)
+    kept = load(untaught)
+    assert (kept.tab, kept.draft, kept.tabs["sources"]["sort"]) == ("demos", draft, "reliability")
+    save(untaught, replace(kept, draft={}), kept)
+    assert load(untaught) == replace(kept, draft={})
 
 
 def test_what_could_not_be_saved_once_is_saved_later(untaught: Path, monkeypatch: pytest.MonkeyPatch) -> None:
