@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable
@@ -48,9 +49,15 @@ def review(
     from .app import ReviewApp
 
     app = ReviewApp(path, limited=served and not allow_commands, commands=commands, tour=not served, only=only)
+
+    async def run() -> None:
+        await app.run_async()
+        if not served:
+            app.ending.left()
+
     before, locks.on_wait = locks.on_wait, app.waits
     try:
-        app.run()
+        asyncio.run(run())
     finally:
         locks.on_wait = before
     app.ending.done()

@@ -13,6 +13,7 @@ from textual.app import App
 from textual.worker import WorkerFailed
 
 from ..render.console import give_back_screen
+from ..render.terminal import narrate
 
 if TYPE_CHECKING:
     from .app import ReviewApp
@@ -22,6 +23,9 @@ WATCH = 1.0
 
 PATIENCE = 5.0
 """Seconds for the app to end normally after a signal."""
+
+SILENT = 0.5
+"""Seconds for which the process may live on without a word after the terminal was given back."""
 
 
 class TidyEnd:
@@ -36,6 +40,7 @@ class TidyEnd:
         self._app = app
         self._late: threading.Timer | None = None
         """Ends the process if the app does not end after a signal."""
+        self._waits: threading.Timer | None = None
         self._before = _terminal_mode()
 
     def watch(self) -> None:
@@ -61,11 +66,17 @@ class TidyEnd:
             signal.signal(number, ended)
         app.set_interval(WATCH, lambda: None if os.isatty(0) else self._exit_at_once(signal.SIGHUP))
 
+    def left(self) -> None:
+        """The terminal was given back. Threads cannot be stopped, and the process ends with the last of them."""
+        self._waits = threading.Timer(SILENT, narrate, ["waiting for the end of what is under way"])
+        self._waits.daemon = True
+        self._waits.start()
+
     def done(self) -> None:
-        """The app has ended: stop handling signals."""
-        if self._late is not None:
-            self._late.cancel()
-            self._late.join()
+        """The app has ended, and its threads: stop handling signals."""
+        for timer in filter(None, (self._late, self._waits)):
+            timer.cancel()
+            timer.join()
 
     def _give_up(self, number: int) -> None:
         """End the process, and what it did to the terminal as far as that accepts output. Called in a thread."""

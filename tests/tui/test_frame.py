@@ -691,6 +691,24 @@ def test_the_terminal_is_given_back_clean(taught: Path, how: str, first: str) ->
         assert json.loads((taught / "review.json").read_text())["tab"] == "overview"
 
 
+WORKS_ON = """
+import threading
+import icl_curate.tui.signals as s
+from icl_curate.tui.app import ReviewApp
+told, narrate, leave = threading.Event(), s.narrate, ReviewApp.action_leave
+s.SILENT, s.narrate = 0, lambda line: (narrate(line), told.set())
+ReviewApp.action_leave = lambda self: (self.in_thread("work", told.wait, print), leave(self)) and None
+"""
+
+
+def test_a_process_that_outlives_its_screen_says_what_it_waits_for(taught: Path) -> None:
+    terminal = Terminal(taught, WORKS_ON)
+    terminal.wait_for(b"icl-curate")
+    os.write(terminal.fd, b"q")
+    assert terminal.ended() == 0
+    assert b"waiting for the end of what is under way" in terminal.seen[terminal.seen.rindex(b"\x1b[?1049l") :]
+
+
 FAULT = """
 from icl_curate.tui.app import FRAME, ReviewApp
 async def broken(self):
