@@ -365,6 +365,12 @@ NAMED = 5
 """Ids in a suggested command."""
 
 
+def _by_name(verb: str, rows: Sequence[str]) -> str:
+    """The command that decides on rows with these ids, or on the first of many."""
+    names = " ".join(f"--demo {quote(name)}" for name in rows[:NAMED])
+    return (f"the first {NAMED}: " if len(rows) > NAMED else "") + f"icl-curate {verb} {names}"
+
+
 def _carried(carried: Carried) -> Iterator[str]:
     """A line for each way in which decisions do not stand as they were made."""
     if carried.lapsed:
@@ -372,15 +378,16 @@ def _carried(carried: Carried) -> Iterator[str]:
         yield f"{lapse}: the files say something new about the rows"
     if stay := carried.stay:
         still = counted(len(stay), "pruned row", "has changed and stays", "have changed and stay")
-        names = " ".join(f"--demo {quote(name)}" for name in stay[:NAMED])
-        first = f"the first {NAMED}: " if len(stay) > NAMED else ""
-        yield f"{still} pruned: {first}icl-curate restore {names}"
+        yield f"{still} pruned: {_by_name('restore', stay)}"
     if carried.gone:
         gone = counted(carried.gone, "row", "is", "are")
         yield f"{gone} gone from the files, with decisions that apply again when they come back: icl-curate history"
     if took := carried.took:
         new = f"{counted(len(took), 'row')} of the same content ({few(took)})"
         yield f"decisions on rows that were gone hold for {new}: icl-curate history"
+    if left := carried.left:
+        are = counted(len(left), "row", "of a pruned source has", "of pruned sources have")
+        yield f"{are} another source now, which is not pruned: {_by_name('prune', left)}"
     for name, now in carried.sources:
         other = f"{now} has rows that say the same" if now else "if it has another name"
         fix = f"icl-curate prune --source {quote(now) if now else 'NAME'}"

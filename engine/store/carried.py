@@ -20,15 +20,20 @@ class Carried(NamedTuple):
     """How many corrections ``lapsed``, as the files say something new about their rows; the ids of rows that say
     something new and ``stay`` pruned; how many decided rows are ``gone``; pruned ``sources`` that have no row now, each
     with the only one whose new rows say the same, empty if there is none; the ids of rows that ``took`` the decisions
-    on rows that were gone earlier, as they say the same."""
+    on rows that were gone earlier, as they say the same; the ids of active rows that say the same as some that ``left``
+    a pruned source, which has others."""
 
     lapsed: int = 0
     stay: tuple[str, ...] = ()
     gone: int = 0
     sources: tuple[tuple[str, str], ...] = ()
     took: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
+_SOURCES_OUT = """
+    (SELECT target AS source FROM decisions WHERE scope = 'source' AND batch NOT IN (FROM undone)
+      GROUP BY target HAVING arg_max(action, seq) = 'prune')"""
 _DECIDED = """
     SELECT target FROM decisions WHERE scope IN ('demonstration', 'output') AND batch NOT IN (FROM undone)
      GROUP BY target HAVING arg_max(action, seq) <> 'restore'"""
@@ -63,19 +68,26 @@ def carry_over(con: duckdb.DuckDBPyConnection, gone: Int64s, come: Int64s) -> Ca
             """,
         )
         sources = con.execute(
-            """
-            WITH lost AS (
-                SELECT target AS source FROM decisions
-                 WHERE scope = 'source' AND batch NOT IN (FROM undone) AND target NOT IN (SELECT source FROM pool)
-                   AND target IN (SELECT source FROM demonstrations SEMI JOIN gone USING (row))
-                 GROUP BY target HAVING arg_max(action, seq) = 'prune')
+            f"""
+            WITH lost AS (FROM {_SOURCES_OUT} WHERE source NOT IN (SELECT source FROM pool))
             SELECT o.source, if(count(DISTINCT n.source) = 1, min(n.source), '')
               FROM (SELECT * FROM demonstrations SEMI JOIN gone USING (row) SEMI JOIN lost USING (source)) o
               LEFT JOIN (SELECT * FROM pool SEMI JOIN come USING (row)) n USING (input, output)
              GROUP BY o.source ORDER BY o.source
             """
         ).fetchall()
-    return Carried(lapsed, tuple(name for (name,) in stay), lost, tuple(sources), took)
+        left = con.execute(
+            f"""
+            SELECT DISTINCT n.id
+              FROM (SELECT * FROM demonstrations SEMI JOIN gone USING (row) SEMI JOIN {_SOURCES_OUT} USING (source)
+                     WHERE source IN (SELECT source FROM pool)) o
+              JOIN (SELECT * FROM active SEMI JOIN come USING (row)) n USING (input, output)
+             WHERE n.id NOT IN (
+                SELECT target FROM decisions WHERE scope = 'demonstration' AND batch NOT IN (FROM undone))
+             ORDER BY n.id
+            """
+        ).fetchall()
+    return Carried(lapsed, tuple(name for (name,) in stay), lost, tuple(sources), took, tuple(name for (name,) in left))
 
 
 def _follow(con: duckdb.DuckDBPyConnection) -> tuple[str, ...]:

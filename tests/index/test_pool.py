@@ -868,6 +868,24 @@ def test_of_equal_rows_an_active_one_is_left(store: Workspace, tmp_path: Path) -
         assert row["input"] not in told_of(store)[0]
 
 
+def test_rows_that_leave_a_pruned_source_are_told(store: Workspace, tmp_path: Path) -> None:
+    rows = [{**row, "source": "a"} for row in made(4)]
+    path = put(tmp_path / "a.jsonl", rows)
+    run(store, path)
+    decide(store, "prune", "source", ["a"])
+    decide(store, "restore", "demonstration", [rows[1]["id"]])  # of it nothing is said: it stays
+    path = put(tmp_path / "a.jsonl", [{**row, "source": "b"} for row in rows[:2]] + rows[2:])
+    told = "1 row of a pruned source has another source now, which is not pruned: icl-curate prune --demo 0-0"
+    assert run(store, path).warnings == (told,)
+    with store.read() as con:
+        active = con.execute("SELECT id FROM active").fetchall()
+    assert {name for (name,) in active} == {row["id"] for row in rows[:2]}
+    decide(store, "prune", "source", ["b"])
+    decide(store, "restore", "source", ["a"])
+    told = run(store, put(tmp_path / "a.jsonl", rows)).warnings
+    assert told == ("the pruned source b has no row now; a has rows that say the same: icl-curate prune --source a",)
+
+
 def test_a_pruned_source_without_rows_is_told(store: Workspace, tmp_path: Path) -> None:
     run(store, put(tmp_path / "a.jsonl", made(4)), put(tmp_path / "b.jsonl", made(4, seed=1)))
     decide(store, "prune", "source", ["a"])
