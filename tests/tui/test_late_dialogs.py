@@ -29,6 +29,7 @@ from icl_curate.tui import app as app_module
 from icl_curate.tui import walk as walk_module
 from icl_curate.tui.app import ReviewApp
 from icl_curate.tui.dialogs import dialog as dialog_module
+from icl_curate.tui.dialogs import index_form as form_module
 from icl_curate.tui.dialogs import jobs as jobs_module
 from icl_curate.tui.dialogs import run as run_module
 from icl_curate.tui.dialogs import start as start_module
@@ -230,6 +231,31 @@ async def proposed(app: ReviewApp, pilot: Pilot[None], *commands: str) -> Start:
 
 
 @pytest.mark.usefixtures("priced")
+@pytest.mark.parametrize("what", ["files", "look"])
+def test_a_form_whose_files_could_not_be_read_is_not_reading_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"question": "what is it", "answer": "a cat"}\n')
+    monkeypatch.chdir(tmp_path)
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        assert app.tab is not None
+        if what == "files":
+            monkeypatch.setattr(form_module, "files_here", failing_once(form_module.files_here, RuntimeError("odd")))
+        else:
+            app.draft["a.jsonl"] = {"use": "pool", "input": "question"}
+            monkeypatch.setattr(Wanted, "look", failing_once(Wanted.look, RuntimeError("odd")))
+        app.push_screen(IndexForm())
+        await settled(pilot)
+        await pilot.press("enter")
+        await settled(pilot)
+        form = app.screen
+        assert isinstance(form, IndexForm) and "reading …" not in text_of(app)
+        assert not form._wanted and not form.files.unseen()
+
+    session(tmp_path / "w", script)
+
+
 def test_a_letter_before_another_command_does_not_take_its_price(untaught: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         start = await proposed(app, pilot, "evaluate -m zero", "evaluate -m bm25")

@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
 
+from ...engine.base.errors import CurateError
 from ...engine.index.chosen import FIELDS, SHARED, USES, ChosenFiles, Wanted
 from ...engine.index.listing import PATIENCE, FileHere, Look, files_here, use_of
 from ...engine.jobs.kinds import JobCommand
@@ -20,7 +21,7 @@ from ..index_files import COLUMNS, held_out, line_of, told_of
 from ..widgets.bars import KeyBar
 from ..widgets.lines import narrowed
 from ..widgets.table import LineTable
-from ..workers import BackgroundWork
+from ..workers import BackgroundWork, error_text
 from .dialog import Dialog, Offer, Option, Pick
 from .start import Start
 
@@ -162,6 +163,13 @@ class IndexForm(Dialog[JobCommand | None], BackgroundWork):
         wanted, self._wanted = self._wanted, False
         if wanted and self.is_active:  # else another dialog lies over the form
             self._price()
+
+    def failed(self, kind: str, error: CurateError) -> None:
+        super().failed(kind, error)
+        if kind == "files":
+            self._found(self._here)
+        elif kind == "look":
+            self._seen({wanted: error_text(error, "; ") for wanted in self.files.unseen()})
 
     def _tell(self) -> None:
         """Tell of the file under the cursor."""
