@@ -72,7 +72,7 @@ def llm_record(
     settings = settings_of(workspace, llm=llm, base_url=base_url, device=device, **asdict(request))
     store = open_workspace(workspace)
     check_target(store, file, force)  # before a model is loaded, or a key is asked for
-    with narrated() as monitor, client_for(store, settings, monitor) as client:
+    with narrated() as monitor, client_for(store, settings, monitor, dry_run=True) as client:  # sends nothing
         answers = record(store, client.backend, file, force)
     if as_json:
         print_json({"kind": "recording", "file": str(file), "llm": settings.llm, "answers": answers})

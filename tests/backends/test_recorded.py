@@ -66,6 +66,13 @@ def test_a_taken_file_is_told_before_a_model_is_loaded(tmp_path: Path, run: Run)
     assert done.code == 2 and f"{taken} exists" in done.err
 
 
+def test_a_recording_sends_nothing_and_does_not_say_so(tmp_path: Path, run: Run) -> None:
+    workspace = Workspace.create(tmp_path / "w")
+    server = ("--llm", "openai:some", "--base-url", "http://127.0.0.1:1/v1")
+    done = run("llm", "record", tmp_path / "answers.parquet", *server, "-w", workspace.path)
+    assert done.code == 3 and "has no answers of openai:some" in done.err and "prompts go to" not in done.err
+
+
 def test_a_replay_gives_the_answers_that_were_recorded_and_no_others(
     recording: tuple[Path, list[Answer]], tmp_path: Path
 ) -> None:
