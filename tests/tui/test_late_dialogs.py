@@ -230,7 +230,6 @@ async def proposed(app: ReviewApp, pilot: Pilot[None], *commands: str) -> Start:
     return app.screen
 
 
-@pytest.mark.usefixtures("priced")
 @pytest.mark.parametrize("what", ["files", "look"])
 def test_a_form_whose_files_could_not_be_read_is_not_reading_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
@@ -256,6 +255,7 @@ def test_a_form_whose_files_could_not_be_read_is_not_reading_them(
     session(tmp_path / "w", script)
 
 
+@pytest.mark.usefixtures("priced")
 def test_a_letter_before_another_command_does_not_take_its_price(untaught: Path) -> None:
     async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
         start = await proposed(app, pilot, "evaluate -m zero", "evaluate -m bm25")
