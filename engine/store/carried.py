@@ -67,26 +67,27 @@ def carry_over(con: duckdb.DuckDBPyConnection, gone: Int64s, come: Int64s) -> Ca
              WHERE id NOT IN (SELECT id FROM demonstrations WHERE retired_at IS NULL) AND id IN ({_DECIDED})
             """,
         )
-        sources = con.execute(
-            f"""
-            WITH lost AS (FROM {_SOURCES_OUT} WHERE source NOT IN (SELECT source FROM pool))
-            SELECT o.source, if(count(DISTINCT n.source) = 1, min(n.source), '')
-              FROM (SELECT * FROM demonstrations SEMI JOIN gone USING (row) SEMI JOIN lost USING (source)) o
-              LEFT JOIN (SELECT * FROM pool SEMI JOIN come USING (row)) n USING (input, output)
-             GROUP BY o.source ORDER BY o.source
-            """
-        ).fetchall()
-        left = con.execute(
-            f"""
-            SELECT DISTINCT n.id
-              FROM (SELECT * FROM demonstrations SEMI JOIN gone USING (row) SEMI JOIN {_SOURCES_OUT} USING (source)
-                     WHERE source IN (SELECT source FROM pool)) o
-              JOIN (SELECT * FROM active SEMI JOIN come USING (row)) n USING (input, output)
-             WHERE n.id NOT IN (
-                SELECT target FROM decisions WHERE scope = 'demonstration' AND batch NOT IN (FROM undone))
-             ORDER BY n.id
-            """
-        ).fetchall()
+        of_pruned = f"demonstrations SEMI JOIN gone USING (row) SEMI JOIN {_SOURCES_OUT} USING (source)"
+        sources, left = [], []
+        if number(con, f"SELECT count(*) FROM {of_pruned}"):  # what follows joins texts, which may be long
+            sources = con.execute(
+                f"""
+                SELECT o.source, if(count(DISTINCT n.source) = 1, min(n.source), '')
+                  FROM (SELECT * FROM {of_pruned} WHERE source NOT IN (SELECT source FROM pool)) o
+                  LEFT JOIN (SELECT * FROM pool SEMI JOIN come USING (row)) n USING (input, output)
+                 GROUP BY o.source ORDER BY o.source
+                """
+            ).fetchall()
+            left = con.execute(
+                f"""
+                SELECT DISTINCT n.id
+                  FROM (SELECT * FROM {of_pruned} WHERE source IN (SELECT source FROM pool)) o
+                  JOIN (SELECT * FROM active SEMI JOIN come USING (row)) n USING (input, output)
+                 WHERE n.id NOT IN (
+                    SELECT target FROM decisions WHERE scope = 'demonstration' AND batch NOT IN (FROM undone))
+                 ORDER BY n.id
+                """
+            ).fetchall()
     return Carried(lapsed, tuple(name for (name,) in stay), lost, tuple(sources), took, tuple(name for (name,) in left))
 
 
