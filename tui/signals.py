@@ -68,7 +68,7 @@ class TidyEnd:
 
     def left(self) -> None:
         """The terminal was given back. Threads cannot be stopped, and the process ends with the last of them."""
-        self._waits = threading.Timer(SILENT, narrate, ["waiting for the end of what is under way"])
+        self._waits = threading.Timer(SILENT, narrate, ["waiting for running work to finish"])
         self._waits.daemon = True
         self._waits.start()
 

@@ -706,7 +706,7 @@ def test_a_process_that_outlives_its_screen_says_what_it_waits_for(taught: Path)
     terminal.wait_for(b"icl-curate")
     os.write(terminal.fd, b"q")
     assert terminal.ended() == 0
-    assert b"waiting for the end of what is under way" in terminal.seen[terminal.seen.rindex(b"\x1b[?1049l") :]
+    assert b"waiting for running work to finish" in terminal.seen[terminal.seen.rindex(b"\x1b[?1049l") :]
 
 
 FAULT = """
