@@ -7,9 +7,9 @@ import hmac
 import json
 import logging
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -145,8 +145,9 @@ class Served:
     locked: bool = False
 
 
-def make_app(served: Served, service: Service | None = None) -> Starlette:
-    """The application; it opens its ``service`` if none is given, and closes it at its end."""
+def make_app(served: Served, service: Service | None = None, ended: Callable[[], None] = lambda: None) -> Starlette:
+    """The application; it opens its ``service`` if none is given, and closes it at its end. ``ended`` is called before:
+    all requests have their replies, but threads may still wait for an encoder's server."""
     opened = service or Service(served.path, served.settings, locked=served.locked)
     lanes: defaultdict[str, Batches] = defaultdict(partial(Batches, opened, served.limits.waiting))
     apart = is_served(opened.settings.encoder)  # methods that need no encoder do not wait for its server
@@ -181,8 +182,10 @@ def make_app(served: Served, service: Service | None = None) -> Starlette:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         try:
-            yield
+            with suppress(asyncio.CancelledError):  # after a second Ctrl-C
+                yield
         finally:
+            ended()
             for lane in lanes.values():
                 lane.close()
             opened.close()

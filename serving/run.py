@@ -6,6 +6,7 @@ import asyncio
 import os
 import resource
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -122,6 +123,8 @@ def within_files(limits: RequestLimits) -> RequestLimits:
 LIMITS = RequestLimits()
 GRACE = 5
 """Seconds for requests to end after an interruption."""
+LEFT = 1.0
+"""Seconds for threads to end after that."""
 BUSY = 300
 """Seconds without a sign of a worker after which it is replaced. With uvicorn's 5, two workers beside eight busy loops
 did not answer in a quarter of an hour."""
@@ -177,7 +180,7 @@ def serve(
         try:
             if workers == 1:
                 log_on_one_line()
-                uvicorn.Server(configured(partial(make_app, served, service), limits)).run([listener])
+                uvicorn.Server(configured(partial(make_app, served, service, _leave), limits)).run([listener])
             else:
                 service.close()  # each worker has its own
                 Multiprocess(configured(partial(_in_worker, served), limits, workers), [listener]).run()
@@ -220,7 +223,15 @@ def configured(make: Callable[[], Starlette], limits: RequestLimits = LIMITS, wo
 def _in_worker(served: Served) -> Starlette:
     guard()
     log_on_one_line()
-    return make_app(served)
+    return make_app(served, ended=_leave)
+
+
+def _leave() -> None:
+    """End the process soon, whatever its threads wait for: nobody reads that, and a thread cannot be stopped while an
+    encoder's server does not answer it (up to the timeout of a call)."""
+    late = threading.Timer(LEFT, os._exit, (0,))
+    late.daemon = True
+    late.start()
 
 
 def _ended(number: int, frame: object) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import logging
+import os
 import shutil
 import signal
 import socket
@@ -748,6 +749,48 @@ def test_what_is_in_flight_at_the_end_is_told_to_come_again(folder: Path, monkey
             finally:
                 go_on.set()
     assert (told.code, told.fields["error"], told.headers["retry-after"]) == (503, "the server is ending", "1")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_its_end_does_not_wait_for_an_encoders_server(tmp_path: Path, workers: int) -> None:
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text("".join(json.dumps({"input": f"my card {i}", "output": "x"}) + "\n" for i in range(4)))
+    with Server() as encoder, ThreadPoolExecutor(1) as threads:
+        plan = IndexPlan(paths=(str(pool),), encoder="openai:stub", access=Access(encoder.url), near_duplicate=1.0)
+        index_pool(Workspace.create(tmp_path / "w"), plan)
+        options = ["-m", "dense", "-w", str(tmp_path / "w"), "--port", "0", "--workers", str(workers)]
+        own = {"ENCODER": "openai:stub", "ENCODER_URL": encoder.url, "TIMEOUT": "3600"}
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "icl_curate.cli", "serve", *options],
+            env=os.environ | {f"ICL_CURATE_{name}": value for name, value in own.items()},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        client = Client(int(process.stdout.readline().rpartition(":")[2]))
+        encoder.held = "a question"
+        asked = threads.submit(client.select, query="a question")
+        until(lambda: encoder.in_flight > 0)
+        process.send_signal(signal.SIGINT if workers == 1 else signal.SIGTERM)
+        if workers == 1:  # a second Ctrl-C does not wait for requests, either
+            until(lambda: not _listens(client.port))
+            process.send_signal(signal.SIGINT)
+        try:
+            out, err = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+        assert asked.exception(PATIENCE) or asked.result().code == 503
+    assert (process.returncode, out) == (0, ""), err
+    assert "Traceback" not in err
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), PATIENCE).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(("workers", "ended"), [(1, signal.SIGTERM), (1, signal.SIGINT), (2, signal.SIGTERM)])
