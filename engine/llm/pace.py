@@ -29,8 +29,8 @@ from .spec import probe_command
 from .types import Answer, Failure, LLMSettings, Request, Result
 
 FIXES = {
-    "timeout": "lower --concurrency, or raise the timeout (ICL_CURATE_TIMEOUT=SECONDS)",
-    "wait": f"wait that long, then {AGAIN}",
+    "timeout": f"lower --concurrency, or raise the timeout (ICL_CURATE_TIMEOUT=SECONDS), then {AGAIN}",
+    "wait": f"wait, then {AGAIN}",
     "unreachable": f"start the server or correct --base-url, then {AGAIN}",
     "transient": f"look into the server's log, then {AGAIN}",
     "quota": "add credit to the account, or choose another LLM with --llm",
@@ -39,7 +39,7 @@ FIXES = {
     "malformed": "check that --base-url is that of the API, which mostly ends in /v1, and the server's log",
     "capability": "choose another LLM with --llm",
     "setting": "correct it, or leave it out (icl-curate config says where it is set)",
-    "rate_limit": "wait, or lower --concurrency",
+    "rate_limit": f"wait, or lower --concurrency, then {AGAIN}",
     "context": "use fewer demonstrations (-k) or a model with a longer context",
     "raised": "correct the program",
     "missing": "give a recording of these prompts (icl-curate llm record FILE --llm SPEC), or an LLM with --llm",

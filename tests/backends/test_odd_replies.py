@@ -176,7 +176,7 @@ def test_a_far_retry_after_ends_the_run_and_says_so(tmp_path: Path) -> None:
                 runner.ask(workspace, backend, _requests([f"item {i}" for i in range(100)]), settings)
         finally:
             loop.close(backend)
-        assert caught.value.fix.startswith("wait that long") and "answers are kept" in caught.value.fix
+        assert caught.value.fix.startswith("wait, then") and "answers are kept" in caught.value.fix
         paid = {call.text for call in server.asked("item") if call.answered}
         assert 15 <= len(paid) <= 30
         known = runner.known_answers(workspace, backend, _requests(sorted(paid)))

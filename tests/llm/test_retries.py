@@ -91,6 +91,9 @@ def test_a_server_is_given_up_after_twenty_prompts_in_a_row_that_it_turned_away(
     assert not any(silent.lost(limited, "stub") for _ in range(pace.NO_ANSWERS - 1))
     error = silent.lost(away, "stub")
     assert error and "20 prompts in a row failed: HTTP 502" in error.what and error.fix
+    for told in (limited, replace(limited, retry_after=2.0)):  # what is said of a pause has not named one
+        error = silent.lost(told, "stub")
+        assert error and error.fix.startswith("wait, ") and error.fix.endswith(pace.AGAIN)
 
 
 def test_a_server_that_only_fails_is_given_up_over_many_small_runs_but_not_one_that_has_answered() -> None:
