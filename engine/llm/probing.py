@@ -59,6 +59,8 @@ def probe(
     """
     if not fresh and (stored := adopt_stored(workspace, backend)) is not None:
         return stored
+    if waited is None and isinstance(backend, Charges):  # a busy server may take a minute and more
+        waited = _patience(monitor, f"{cache.label(backend)} to be probed")
     before = _stored(workspace, backend)
     # bills of tiny calls say nothing of the first prompt, which goes alone
     budget = (budget or Budget()).at(budget.price if budget else None, f"probe of {cache.label(backend)}")
@@ -216,7 +218,7 @@ def check(
     of the ``sampling``. Reports every `PATIENCE` seconds what is waited for."""
     label, priced = cache.label(backend), backend.local or (price is not None and not price.billed)
     try:
-        waited = _patience(monitor, f"{label} to be probed")
+        waited = None if isinstance(backend, Charges) else _patience(monitor, f"{label} to be probed")
         able = probe(workspace, backend, fresh=True, monitor=monitor, waited=waited)
         waited = _patience(monitor, f"an answer of {label}")
         asked = samples(backend, monitor, waited, sampling) if able.instructs else ()

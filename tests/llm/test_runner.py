@@ -491,6 +491,17 @@ def test_check_times_one_warm_answer_and_says_what_it_waits_for(
     assert notes and notes[0].startswith("waiting for openai:stub") and notes[0].endswith("to be probed: 0 s")
 
 
+def test_a_command_says_that_it_waits_for_a_server_to_be_probed(
+    workspace: Workspace, opened: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probing, "PATIENCE", 1e-9)
+    events: list[Event] = []
+    with Server() as server:
+        backend, settings = open_server(server, opened)
+        runner.ask(workspace, backend, [request(1)], settings, monitor=Monitor(events.append))
+    assert any(event.note.endswith("to be probed: 0 s") for event in events)
+
+
 def test_a_dry_run_sends_nothing_and_knows_what_a_probe_found(workspace: Workspace, opened: list[Any]) -> None:
     with Server() as server:
         backend, settings = open_server(server, opened)
