@@ -133,7 +133,7 @@ class Retries:
             wait = self._wait(failure, attempts, attempts.malformed[key])
             if wait is None:
                 failures.settled.append((key, failure))
-                if failure.kind not in self._told and not failure.fatal:
+                if failure.kind not in self._told and failures.error is None:
                     self._told.add(failure.kind)
                     self._notes.append(f"failed: {self._llm}: {failure.message}")
             else:

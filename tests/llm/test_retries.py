@@ -38,6 +38,8 @@ def test_why_calls_fail_is_told_once_for_each_kind() -> None:
         failure = Failure(kind, message)  # type: ignore[arg-type]
         rules.sort([((b"key", request), failure)], pace.Attempts(count=1))
     assert list(notes) == ["failed: stub: HTTP 500: on fire", "failed: stub: no reply"]
+    longest = Failure("rate_limit", "HTTP 429", 3600.0)  # the error says it
+    assert rules.sort([((b"key", request), longest)], pace.Attempts(count=1)).error and len(notes) == 2
 
 
 REQUEST = Request(Prompt((Message("user", "x"),), Query("x"), (), ()))
