@@ -13,6 +13,7 @@ import math
 import threading
 import time
 import zlib
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ QUERIES = 10_000
 MOST_DIMENSIONS = 1 << 16
 LONGEST_WAIT = 120.0
 """Seconds: a server that asks for a longer pause ends the work, and so does one that is busy or away for so long."""
+TOLD = 5.0
+"""Seconds from which the pause before a request is sent again is told."""
 
 _BYTES_PER_TOKEN = 4.0
 
@@ -139,6 +142,9 @@ class ServedEncoder:
         """When the latest answer came, and when the latest request was sent that got one."""
         self._bills, self._foreseen = 0, 0
         """Requests that were answered so far, and `estimate` of their texts."""
+        self._notes: deque[str] = deque()
+        self._noted_until = 0.0
+        """When the pause ends that was told last."""
         self._width = dimension
         self._kept = _QueryVectors(folder)
         self._client: openai.OpenAI | None = None
@@ -225,6 +231,8 @@ class ServedEncoder:
                         keep(np.array(places, np.int64), future.result())
                         done += len(places)
                         monitor.report(Event("encode", done, len(texts)))
+                    while self._notes:
+                        monitor.report(Event("encode", done, len(texts), note=self._notes.popleft()))
             except BaseException:
                 stop.set()
                 for future, places in running.items():
@@ -274,6 +282,10 @@ class ServedEncoder:
             last |= self.access.patience is not None and time.monotonic() - started + rest > self.access.patience
             if last or not failure.retryable or stop.is_set():
                 break
+            with self._lock:  # once for all requests that wait at the same time
+                if rest >= TOLD and (now := time.monotonic()) >= self._noted_until:
+                    self._noted_until = now + rest
+                    self._notes.append(f"{self.where}: {failure.message}; it is asked again in {rest:,.0f} s")
             stop.wait(rest)
         key = LLM_KEY if self._is_llms() else ENCODER_KEY
         told = explained(failure, self.where, _FIXES | {"auth": f"export {key}=…"})
@@ -310,7 +322,8 @@ class ServedEncoder:
         if vectors.shape[1] != self._width:
             raise EncoderDown(
                 f"{self.where} gives vectors of {vectors.shape[1]:,} dimensions, those before have {self._width:,}",
-                "it serves another model now: serve the one before, or give this one another name",
+                "it serves another model now: serve the one before, or give this one another name: "
+                "icl-curate index --encoder openai:NAME",
             )
         return vectors
 

@@ -110,6 +110,22 @@ def test_a_server_that_is_busy_or_away_is_waited_for(fault: Reply | str, monkeyp
         encoder(server).encode(["a"])
 
 
+def test_a_long_pause_is_told_once_for_all_requests_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "TOLD", 0.5)
+    token, events = CancelToken(), list[Event]()
+
+    def seen(event: Event) -> None:
+        events.append(event)
+        if event.note:
+            token.cancel()
+
+    busy = error(429, "slow down", "rate_limit_exceeded", {"retry-after": "60"})
+    with Server(fault=lambda *_: busy) as server, pytest.raises(Cancelled):
+        encoder(server).encode(texts(600), Monitor(seen, token))
+    (note,) = [event.note for event in events if event.note]
+    assert note.startswith("stub at http://127.0.0.1:") and "HTTP 429: slow down; it is asked again in 6" in note
+
+
 def test_texts_that_break_a_server_get_their_attempts_where_others_are_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -308,8 +324,9 @@ def test_another_model_under_the_same_name_is_refused(server: Server, tmp_path: 
     with pytest.raises(LLMError, match="5 dimensions, those before have 8"):
         Selector(workspace, settings=settings).select("another query")
     path.write_text(path.read_text() + '\n{"id": "new", "input": "one more", "output": "x"}')
-    with pytest.raises(LLMError, match="5 dimensions, those before have 8"):
+    with pytest.raises(LLMError, match="5 dimensions, those before have 8") as caught:
         index(workspace, path, server)
+    assert "icl-curate index --encoder openai:NAME" in caught.value.fix
     server.dimension = 8
     assert index(workspace, path, server) == 1  # the others are still there
 
