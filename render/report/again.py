@@ -85,5 +85,7 @@ def _written(value: object) -> str:
 
 def _targets(decision: Decision) -> Line:
     """How many, and the first of them by name."""
+    if decision.scope == "batch":
+        return (f"#{decision.named[0]}",)
     names = ", ".join(name[:NAME] for name in decision.named)
     return f"{decision.targets:,}: ", Said(names), " …" if decision.targets > len(decision.named) else ""

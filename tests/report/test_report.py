@@ -346,6 +346,12 @@ def test_corrected_outputs_are_told_with_what_was_there_before(told: PoolReport)
     ]
 
 
+def test_what_an_undo_took_back_is_no_row(curated: Workspace) -> None:
+    undone = next(made for made in history(curated) if made.action == "undo")
+    cells = [cells for rows in _markdown_tables(markdown(document(gather(curated, SETTINGS)))) for cells in rows]
+    assert any(row[0] == str(undone.batch) and row[4] == f"#{undone.targets[0]}" for row in cells if len(row) == 6)
+
+
 def test_an_undone_pruning_is_told_as_undone(curated: Workspace) -> None:
     for _ in range(len([one for one in history(curated) if one.action != "undo" and not one.undone])):
         undo(curated)

@@ -129,6 +129,27 @@ def test_a_step_is_begun_once_though_the_one_before_is_seen_to_have_ended(
     session(walked.path, script)
 
 
+def test_rows_that_come_while_help_lies_over_the_walk_are_not_gone_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Late()
+    monkeypatch.setattr(dialog, "active_rows", late.first(dialog.active_rows))
+
+    async def script(app: ReviewApp, pilot: Pilot[None]) -> None:
+        walk = await open_walk(app, pilot)
+        await pilot.press("v")
+        await late.awaited(pilot)
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, Help) and app.tab is not None
+        before = app.tab.NAME
+        await late.ends(pilot)
+        await settled(pilot)
+        await pilot.press("escape")
+        assert app.screen is walk and app.tab is not None and app.tab.NAME == before != "demos"
+
+    session(make_held_world(tmp_path / "w").path, script)
+
+
 def test_what_could_not_be_read_once_is_not_told_for_good(walked: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     held = LockedError("workspace is open in PID 1: python", "wait")
 

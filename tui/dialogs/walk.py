@@ -302,6 +302,8 @@ class CurateWalk(CostFirst):
             return
 
         async def go(found: RowSet) -> None:
+            if not self.is_active:  # help or the finder was opened meanwhile, and would lie over Demos with this below
+                return
             demos: Any = await self.review.visit("demos")
             demos.show_only(found)
             self.dismiss()  # last: it ends the work of this dialog
