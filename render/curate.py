@@ -225,7 +225,8 @@ def curation_verdict(done: CurationReport) -> list[str]:
         )
         lines.append(f"{metric_name(done.graded_by)} on {on} was {figure(done.before)}; {unknown}")
     else:
-        rise = "stays" if done.after == done.before else f"rises to {figure(done.after)} (expected), from"
+        turns = "rises" if done.after > done.before else "falls"
+        rise = "stays" if done.after == done.before else f"{turns} to {figure(done.after)} (expected), from"
         lines.append(f"{metric_name(done.graded_by)} on {on} {rise} {figure(done.before)}")
     corrected = f", {done.relabelled:,} relabelled" if done.relabelled else ""
     what = f"{counted(done.pruned_rows, 'row', 'is', 'are')} pruned{corrected}, {done.rows:,} active"

@@ -256,11 +256,14 @@ def decided(workspace: Workspace, state: Progress) -> StepDone:
 
 def note_before(state: Progress, before: float, queries: int, gains: bool = False) -> None:
     """Note the accuracy before the run, on the queries of a race: up to the first that ``gains``, those of the largest,
-    because the pool is the same; then its own. Where another gains on other queries, the sum is of none of them."""
+    because the pool is the same; then its own. Where another gains on other queries, the sum is of none of them; on
+    the same ones, what was gained so far is no more than what they measure now."""
     if not state.gained and (gains or queries > state.queries):
         state.before, state.queries = before, queries
     elif gains and queries != state.queries:
         state.queries = 0
+    elif state.gained and queries == state.queries:  # of the pool as it was made: each half had raced another one
+        state.gained = min(state.gained, before - state.before)
 
 
 def effect_of(workspace: Workspace, pending: Pending) -> Change:

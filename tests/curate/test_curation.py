@@ -759,6 +759,18 @@ def test_gains_on_different_queries_are_not_added(world: Workspace) -> None:
     assert any("was 0.750; its gains are of different queries" in line for line in curation_verdict(report))
 
 
+def test_a_later_race_that_measures_less_on_the_same_queries_is_believed(world: Workspace) -> None:
+    """Each half of the queries raced another pool than the one that was made."""
+    gained = Progress({}, state.now(), (StepDone("confirm", ""),), limit=600, before=0.1, queries=60, gained=0.4)
+    state.note_before(gained, 0.2, 60)
+    gained.gained += 0.3
+    assert state.report_of(world, 1, gained, Spent(0, 0, 0)).after == pytest.approx(0.5)
+    state.note_before(gained, 0.9, 60)  # of rows that these queries taught: it proves nothing more
+    assert gained.gained == pytest.approx(0.4)
+    state.note_before(gained, 0.05, 60)
+    assert "falls to 0.050" in "".join(curation_verdict(state.report_of(world, 1, gained, Spent(0, 0, 0))))
+
+
 def test_a_run_in_which_nothing_could_be_decided_locks_nothing(world: Workspace) -> None:
     done = _curation(world, 100, _Deaf()).ask(Budget(100))
     assert any("nothing is decided" in step.found for step in done.steps)
