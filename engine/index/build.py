@@ -388,6 +388,9 @@ def _carried(carried: Carried) -> Iterator[str]:
     if left := carried.left:
         are = counted(len(left), "row", "of a pruned source has", "of pruned sources have")
         yield f"{are} another source now, which is not pruned: {_by_name('prune', left)}"
+    if joined := carried.joined:
+        of = counted(len(joined), "new row", "is of a pruned source", "are of pruned sources")
+        yield f"{of}, and pruned as well: {_by_name('restore', joined)}"
     for name, now in carried.sources:
         other = f"{now} has rows that say the same" if now else "if it has another name"
         fix = f"icl-curate prune --source {quote(now) if now else 'NAME'}"

@@ -21,7 +21,7 @@ class Carried(NamedTuple):
     something new and ``stay`` pruned; how many decided rows are ``gone``; pruned ``sources`` that have no row now, each
     with the only one whose new rows say the same, empty if there is none; the ids of rows that ``took`` the decisions
     on rows that were gone earlier, as they say the same; the ids of active rows that say the same as some that ``left``
-    a pruned source, which has others."""
+    a pruned source, which has others; the ids of rows that ``joined`` a pruned source, and are pruned with it."""
 
     lapsed: int = 0
     stay: tuple[str, ...] = ()
@@ -29,6 +29,7 @@ class Carried(NamedTuple):
     sources: tuple[tuple[str, str], ...] = ()
     took: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
 
 
 _SOURCES_OUT = """
@@ -88,7 +89,17 @@ def carry_over(con: duckdb.DuckDBPyConnection, gone: Int64s, come: Int64s) -> Ca
                  ORDER BY n.id
                 """
             ).fetchall()
-    return Carried(lapsed, tuple(name for (name,) in stay), lost, tuple(sources), took, tuple(name for (name,) in left))
+        joined = con.execute(
+            f"""
+            WITH was AS (SELECT source, id, hash(input) AS input FROM {of_pruned})
+            SELECT id FROM (SELECT row, source, id, hash(input) AS input FROM demonstrations SEMI JOIN come USING (row))
+              SEMI JOIN {_SOURCES_OUT} USING (source)
+              ANTI JOIN was USING (source, id) ANTI JOIN was USING (source, input)
+             WHERE row IN (FROM pruned) ORDER BY row
+            """
+        ).fetchall()
+    stays, leaves, joins = (tuple(name for (name,) in found) for found in (stay, left, joined))
+    return Carried(lapsed, stays, lost, tuple(sources), took, leaves, joins)
 
 
 def _follow(con: duckdb.DuckDBPyConnection) -> tuple[str, ...]:

@@ -897,3 +897,17 @@ def test_a_pruned_source_without_rows_is_told(store: Workspace, tmp_path: Path) 
     told = "the pruned source c has no row now; if it has another name: icl-curate prune --source NAME"
     assert run(store, put(tmp_path / "d.jsonl", made(4, seed=2)), drop=("c.jsonl",)).warnings == (told,)
     assert run(store).warnings == ()
+
+
+def test_rows_that_come_into_a_pruned_source_are_told(store: Workspace, tmp_path: Path) -> None:
+    rows = made(6)
+    of = [{**row, "source": source} for row, source in zip(rows, "aaabbb", strict=True)]
+    run(store, put(tmp_path / "a.jsonl", of[:5]))
+    decide(store, "prune", "source", ["a"])
+    told = "2 new rows are of pruned sources, and pruned as well: icl-curate restore --demo 0-4 --demo 0-5"
+    came = [*of[:4], {**of[4], "source": "a"}, {**of[5], "source": "a"}]
+    assert run(store, put(tmp_path / "a.jsonl", came)).warnings == (told,)
+    changed = [{**came[0], "output": "another"}, *came[1:]]
+    assert run(store, put(tmp_path / "a.jsonl", changed)).warnings == ()  # as it was
+    renamed = [{**row, "id": f"new {row['id']}"} for row in changed]
+    assert run(store, put(tmp_path / "a.jsonl", renamed)).warnings == ()
