@@ -6,10 +6,11 @@ Files are parsed into a staging file first; then one short transaction compares 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -347,6 +348,7 @@ def _report(
             *_released(changes),
             *_carried(changes.carried),
             *_unnamed_labels(con, files),
+            *_labels_alike(con),
             *_not_utf8(staged, files),
         ),
         readings=tuple(staged.readings),
@@ -415,6 +417,22 @@ def _unnamed_labels(con: duckdb.DuckDBPyConnection, files: list[IndexedFile]) ->
         [[file.name for file in files]],
     ).fetchall()
     return [name_them(file, *found) for file, outputs, count in rows if (found := unnamed_labels(outputs, count))]
+
+
+_JOINED = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])")
+
+
+def _labels_alike(con: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    """A line if labels differ only in their case, or in what joins their words: an answer with another one is wrong."""
+    if columns.noted(con, "task") == "labels":
+        alike = defaultdict[str, list[str]](list)
+        for (label,) in con.execute(
+            "SELECT output FROM demonstrations WHERE retired_at IS NULL GROUP BY output ORDER BY count(*) DESC, output"
+        ).fetchall():
+            alike[_JOINED.sub("", label.casefold())].append(label)
+        if several := [" = ".join(labels) for labels in alike.values() if len(labels) > 1]:
+            are = f"{counted(len(several), 'label', 'is', 'are')} written in several ways, and each counts as another"
+            yield f"{are}: {few(several)}; write one of them in the files"
 
 
 ADDED = "added.jsonl"

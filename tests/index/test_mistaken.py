@@ -97,3 +97,24 @@ def test_rows_in_another_encoding_are_told_with_what_converts_them(tmp_path: Pat
         refused.code == 2
         and f"fix: if all of it is Windows-1252: iconv -f WINDOWS-1252 -t UTF-8 '{path}'" in refused.err
     )
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        ("card_lost Card-Lost cardlost other", "1 label is written in several ways, and each counts as another: "
+         "card_lost = Card-Lost = cardlost; write one of them in the files"),
+        ("Yes yes No no", "2 labels are written in several ways, and each counts as another: "
+         "Yes = yes, No = no; write one of them in the files"),
+        ("C C++ C#", None),
+        ("1 -1 1-2 12", None),
+    ],
+)  # fmt: skip
+def test_labels_that_differ_only_in_how_they_are_written_are_told(
+    tmp_path: Path, labels: str, told: str | None
+) -> None:
+    names = labels.split()
+    rows = [{"input": f"q {i}", "output": name} for i, name in enumerate([*names, *names[:1]] * 6)]
+    rows += [{"input": f"r {i}", "output": name} for i, name in enumerate(names) for _ in range(len(names) - i)]
+    report = index(tmp_path, write(tmp_path / "p.jsonl", rows))
+    assert report.task == "labels" and report.warnings == ((told,) if told else ())
