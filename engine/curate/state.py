@@ -262,7 +262,8 @@ def note_before(state: Progress, before: float, queries: int, gains: bool = Fals
         state.before, state.queries = before, queries
     elif gains and queries != state.queries:
         state.queries = 0
-    elif state.gained and queries == state.queries:  # of the pool as it was made: each half had raced another one
+    elif state.gained and state.before is not None and queries == state.queries:
+        # measured with the pool as it was made: each half had raced another one
         state.gained = min(state.gained, before - state.before)
 
 

@@ -29,7 +29,7 @@ from ..llm.client import LLMClient
 from ..llm.cost import Plan, usage_of
 from ..llm.graded import graded_by, metric_set
 from ..llm.judge import Grader
-from ..llm.marks import GradedBy, figure, metric_name, tally, values_of
+from ..llm.marks import GradedBy, figure, tally, values_of
 from ..llm.spec import is_stand_in
 from ..llm.types import Request
 from ..papers.topics.report import Survey
@@ -259,7 +259,7 @@ class Watch:
             self.notes.append(f"no record has both a right answer and '{self.plan.answer_field}': nothing was measured")
             return []
         worth, size = sum(values), len(values)
-        return [MeasuredAccuracy("recorded", worth / size, *wilson(worth, size), size, metric=metric.name)]
+        return [MeasuredAccuracy("recorded", worth / size, *wilson(worth, size), size, metric=metric_of(task, metric))]
 
     def _expected(self, asked: _Placed) -> ExpectedAccuracy | None:
         metric = metric_of(self.view.task, metric_set(self.workspace, self.settings, self.view.task))
@@ -285,7 +285,7 @@ class Watch:
         return ExpectedAccuracy(
             weighted.accuracy, weighted.low, weighted.high, weighted.outside, report.run, setup.llm, method, setup.k,
             setup.split, len(rows), float(correct.mean()), is_stand_in(setup.llm), weighted.strata,
-            metric_name(setup.graded_by),
+            metric,
         )  # fmt: skip
 
     def _note_evaluation(self, done: runs.Run, report: EvaluationReport) -> None:
@@ -367,7 +367,7 @@ class AskedWatch:
             self.llm.name,
             usage_of(results),
             outcomes,
-            self.grader.by.metric,
+            metric_of(self.grader.task, self.grader.metric),
         )
         return self.watch.report([measured])
 

@@ -373,3 +373,16 @@ def test_a_least_accuracy_that_nothing_can_be_compared_with_is_no_silence(run: R
     with pytest.raises(LLMError, match=r"2 of 10 prompts got no answer or verdict \(HTTP 500: it fails\)") as error:
         alarms(AlarmLimits(accuracy=0.9), None, covered, None, [measured])
     assert error.value.fix == AGAIN
+
+
+def test_a_metric_has_the_name_that_evaluate_gives_it(run: Run, tmp_path: Path) -> None:
+    rows = [{"input": f"where does {name} live?", "output": f"{name} lives in the town of {name}ville, on the river",
+             "answer": "nowhere"} for name in map("name{}".format, range(40))]  # fmt: skip
+    for name, part in (("pool", rows[:30]), ("test", rows[30:35]), ("new", rows[35:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    there = ("-w", tmp_path / "w")
+    assert run("index", tmp_path / "pool.jsonl", "--test", tmp_path / "test.jsonl", *there).code == 0
+    evaluated = run("evaluate", "-m", "dense", "--split", "test", "--seeds", 1, *there)
+    told = run("watch", tmp_path / "new.jsonl", "--answer-field", "answer", "--ask", *there).out
+    assert "exact match" in evaluated.out and "accuracy" not in told
+    assert told.count("measured exact match") == 2 and "expected exact match" in told
