@@ -653,8 +653,14 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-# DuckDB lists what it finds in use while the interpreter is taken apart; now and then there is something
-IN_USE = "import ctypes, duckdb; ctypes.pythonapi.Py_IncRef(ctypes.py_object(duckdb.connect()))"
+# DuckDB lists what it finds in use while the interpreter is taken apart; now and then there is something. On a busy
+# machine reading may go on after `q` for so long that a line says so
+IN_USE = """
+import ctypes, duckdb
+import icl_curate.tui.signals as s
+s.SILENT = 900
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(duckdb.connect()))
+"""
 NEVER_ENDS = "import icl_curate.tui.signals as s; s.PATIENCE = 0.01; s.TidyEnd._end = lambda self, number: None"
 STILL_WRITES = f"""{NEVER_ENDS}
 import sys, threading
