@@ -653,14 +653,10 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-# DuckDB lists what it finds in use while the interpreter is taken apart; now and then there is something. On a busy
-# machine reading may go on after `q` for so long that a line says so
-IN_USE = """
-import ctypes, duckdb
-import icl_curate.tui.signals as s
-s.SILENT = 900
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(duckdb.connect()))
-"""
+# On a busy machine reading may go on for so long after the end that a line says so
+PATIENT = "import icl_curate.tui.signals as s; s.SILENT = 900\n"
+# DuckDB lists what it finds in use while the interpreter is taken apart; now and then there is something
+IN_USE = f"{PATIENT}import ctypes, duckdb; ctypes.pythonapi.Py_IncRef(ctypes.py_object(duckdb.connect()))"
 NEVER_ENDS = "import icl_curate.tui.signals as s; s.PATIENCE = 0.01; s.TidyEnd._end = lambda self, number: None"
 STILL_WRITES = f"""{NEVER_ENDS}
 import sys, threading
@@ -744,7 +740,7 @@ def test_a_fault_is_one_line_and_a_private_file(
     taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
     monkeypatch.setenv("ICL_CURATE_CONFIG", str(tmp_path / "own" / "config.toml"))
-    terminal = Terminal(taught, FAULT + action)
+    terminal = Terminal(taught, PATIENT + FAULT + action)
     terminal.wait_for(b"icl-curate")
     os.write(terminal.fd, b"y")
     assert terminal.ended() == 1
