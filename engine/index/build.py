@@ -420,6 +420,7 @@ def _unnamed_labels(con: duckdb.DuckDBPyConnection, files: list[IndexedFile]) ->
 
 
 _JOINED = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W\d_])")
+"""What joins words of a label: between letters alone, for ``-1`` and ``1-2`` are not ``1`` and ``12``."""
 
 
 def _labels_alike(con: duckdb.DuckDBPyConnection) -> Iterator[str]:
